@@ -1,0 +1,112 @@
+# Two commands: `make book` and `make test`. `make` alone lists the rest.
+
+VENV ?= .venv
+REQUIREMENTS ?= requirements.txt
+PROFILE ?=
+NB ?=
+
+BIN := $(VENV)/bin
+RUN := $(BIN)/python -m
+CACHE := $(CURDIR)/.cache
+
+# A set of its own, such as requirements-torchtext.txt, serves the readers' and the tests' needs.
+ifeq ($(REQUIREMENTS),requirements.txt)
+READ := requirements.txt
+DEV := requirements.txt requirements-dev.txt
+BENCH := $(DEV) requirements-bench.txt
+else
+READ := $(REQUIREMENTS)
+DEV := $(REQUIREMENTS)
+BENCH := $(REQUIREMENTS)
+endif
+
+# Everything that a tool would write to the home folder goes below .cache/ in the checkout.
+export CUDA_CACHE_PATH := $(CACHE)/cuda
+export HF_HOME := $(CACHE)/huggingface
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
+export IPYTHONDIR := $(CACHE)/ipython
+export JUPYTER_CONFIG_DIR := $(CACHE)/jupyter/config
+export JUPYTER_DATA_DIR := $(CACHE)/jupyter/data
+export JUPYTER_RUNTIME_DIR := $(CACHE)/jupyter/runtime
+export JUPYTERLAB_SETTINGS_DIR := $(CACHE)/jupyter/lab/settings
+export JUPYTERLAB_WORKSPACES_DIR := $(CACHE)/jupyter/lab/workspaces
+export MPLCONFIGDIR := $(CACHE)/matplotlib
+export TORCH_HOME := $(CACHE)/torch
+export TORCHINDUCTOR_CACHE_DIR := $(CACHE)/torchinductor
+export TRITON_CACHE_DIR := $(CACHE)/triton
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+ifndef PIP_CACHE_DIR
+export PIP_NO_CACHE_DIR := 1
+endif
+
+# The data cache is the user's own and may lie below XDG_CACHE_HOME; these stages never use it.
+book unit notebooks pages: export XDG_CACHE_HOME := $(CACHE)/xdg
+
+.NOTPARALLEL:
+.PHONY: help setup setup-dev setup-bench book test lint unit form notebooks pages run lab bench \
+	format clean
+
+help: ## Say what each target does (this list)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: ## Make the virtual environment and install what a reader needs
+	@tools/environment.sh "$(VENV)" $(READ)
+
+setup-dev:
+	@tools/environment.sh "$(VENV)" $(DEV)
+
+setup-bench:
+	@tools/environment.sh "$(VENV)" $(BENCH)
+	@$(RUN) pip show --quiet d2l 2>/dev/null || $(RUN) pip install --quiet --no-deps d2l==1.0.3
+
+# A failed build is removed: Sphinx would not repeat its warnings for pages that have not changed.
+book: setup ## Build the book, warnings being errors, and say where the page is
+	@echo "== $(STAGE)the book"
+	@$(BIN)/jupyter-book build . -W -n --keep-going --quiet || { rm -rf _build; exit 1; }
+	@echo "The book is built. Open: $(CURDIR)/_build/html/index.html"
+
+test: STAGE := Stage 5 of 6: #
+test: setup-dev lint unit form notebooks book pages ## Prove everything: the six stages below, in order
+	@echo "== All tests passed"
+
+lint: setup-dev ## Stage 1: lint and format of the code and of the notebooks' files
+	@echo "== Stage 1 of 6: lint and format"
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) tools.format_notebooks --check
+
+unit: setup-dev ## Stage 2: unit tests of support/ and of the repository
+	@echo "== Stage 2 of 6: unit tests"
+	@PRETRAIN_PROFILE=smoke $(RUN) pytest -q tests \
+		--ignore=tests/test_notebooks.py --ignore=tests/test_pages.py
+
+form: setup-dev ## Stage 3: the form of the notebooks
+	@echo "== Stage 3 of 6: form of the notebooks"
+	@$(RUN) pytest -q tests/test_notebooks.py
+
+notebooks: setup-dev ## Stage 4: run every notebook in smoke and compare its outputs (nbval)
+	@echo "== Stage 4 of 6: every cell of every notebook, run and compared"
+	@PRETRAIN_PROFILE=smoke $(RUN) pytest -q --nbval --nbval-current-env --nbval-cell-timeout=60 \
+		$(wildcard chapters solutions)
+
+pages: setup-dev ## Stage 6: open every built page in a headless browser (stage 5 is the book)
+	@echo "== Stage 6 of 6: the built pages in a browser"
+	@$(RUN) pytest -q tests/test_pages.py
+
+run: setup ## Re-execute notebooks and save them clean: NB=chapters/x.ipynb PROFILE=laptop
+	@$(if $(PROFILE),PRETRAIN_PROFILE=$(PROFILE)) $(RUN) tools.run_notebooks $(NB)
+
+lab: setup ## Open the notebooks in JupyterLab
+	@$(BIN)/jupyter lab chapters
+
+bench: setup-bench ## Measure against d2l, gensim and tokenizers; print a table, write JSON
+	@$(RUN) benchmarks.run
+
+format: setup-dev ## Format code and notebooks; carry the repository's address everywhere
+	@$(RUN) tools.format_notebooks
+	@$(RUN) ruff format .
+	@$(RUN) ruff check --fix .
+
+clean: ## Remove what was built and cached in the checkout; the environment stays
+	rm -rf _build .cache *.egg-info
+	find . -name .venv\* -prune -o -name __pycache__ -prune -exec rm -rf {} +

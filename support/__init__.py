@@ -1,0 +1,1 @@
+"""The small module that the chapters share: data, vocabularies, fast trainers, figures."""

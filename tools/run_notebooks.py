@@ -1,0 +1,94 @@
+"""Run notebooks from the first cell to the last and save them clean.
+
+    python -m tools.run_notebooks [NOTEBOOK…]
+
+Without names, all notebooks of chapters/ and solutions/. The profile is PRETRAIN_PROFILE's. A
+notebook is saved only when every cell has run; at the first that fails, its cell is shown and the
+file stays as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from traitlets import default
+
+from tools.format_notebooks import format_notebook, notebooks, read, write
+
+CELL_SECONDS = 1800
+
+
+class ThisPythonSpec(KernelSpecManager):
+    """Knows one kernel only: the Python that runs this program, whatever the user has installed."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """Return the specification of this Python's own kernel."""
+        return KernelSpec(resource_dir="", **get_kernel_dict(["--log-level=ERROR"]))
+
+
+class ThisPython(AsyncKernelManager):
+    """Starts that kernel."""
+
+    @default("kernel_spec_manager")
+    def _this_python(self) -> KernelSpecManager:
+        return ThisPythonSpec(parent=self)
+
+
+def run(path: Path) -> float:
+    """Run the notebook in its own folder, save it in the one form, and return the seconds taken.
+
+    Raises: nbclient's CellExecutionError, CellTimeoutError or DeadKernelError; then nothing is
+    saved.
+    """
+    notebook = format_notebook(read(path), path.stem)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    client = NotebookClient(
+        notebook,
+        kernel_manager_class=ThisPython,
+        timeout=CELL_SECONDS,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.resolve().parent)}},
+    )
+    start = time.perf_counter()
+    client.execute()
+    seconds = time.perf_counter() - start
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for count, cell in enumerate(code, start=1):
+        cell.execution_count = count
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
+    write(format_notebook(notebook, path.stem), path)
+    return seconds
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the notebooks named, or all, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("notebooks", nargs="*", type=Path)
+    paths = parser.parse_args(arguments).notebooks or notebooks()
+    print(f"Profile: {os.environ.get('PRETRAIN_PROFILE') or 'gpu where CUDA is, else laptop'}")
+    for path in paths:
+        print(f"{os.path.relpath(path)} …", end=" ", flush=True)
+        try:
+            print(f"{run(path):.1f} s", flush=True)
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            print(f"failed and was not saved\n{error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
