@@ -1,0 +1,130 @@
+"""Figures that several chapters draw, in one style: print-safe, color-blind safe, labeled axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from sklearn.decomposition import PCA
+
+from support.vectors import WordVectors
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def style() -> None:
+    """Set Matplotlib's defaults for the course. Source of the colors: Okabe and Ito 2008."""
+    plt.rcParams.update(
+        {
+            "axes.grid": True,
+            "axes.prop_cycle": cycler(color=COLORS),
+            "axes.spines.right": False,
+            "axes.spines.top": False,
+            "figure.constrained_layout.use": True,
+            "figure.dpi": 100,
+            "figure.figsize": (6.4, 3.6),
+            "font.size": 10,
+            "grid.alpha": 0.3,
+            "image.cmap": "cividis",
+            "legend.frameon": False,
+            "savefig.facecolor": "white",
+        }
+    )
+
+
+def loss_curve(
+    losses: Mapping[str, Sequence[float]] | Sequence[float],
+    *,
+    epochs: int = 1,
+    smooth: int = 1,
+    floor: float | None = None,
+    floor_label: str = "lowest possible",
+    unit: str = "nats",
+) -> Axes:
+    """Return the axes of loss against epochs, one line a run, and the floor as a dashed line.
+
+    Args: losses: values at even distances over all epochs, or a dictionary label -> values;
+    smooth: number of values in a running mean; unit: of the loss, for the axis label.
+    Raises: ValueError if there is nothing to draw or smooth < 1.
+    """
+    runs = losses if isinstance(losses, Mapping) else {"": losses}
+    if not runs or any(len(values) == 0 for values in runs.values()):
+        raise ValueError("loss_curve needs at least one loss a run, given none")
+    if smooth < 1:
+        raise ValueError(f"smooth must be at least 1, given {smooth}")
+    _, ax = plt.subplots()
+    for label, values in runs.items():
+        width = min(smooth, len(values))
+        mean = np.convolve(values, np.ones(width) / width, mode="valid")
+        x = np.linspace(epochs * width / len(values), epochs, len(mean))
+        ax.plot(x, mean, label=label or None, marker="o" if len(mean) <= 30 else None, ms=3)
+    if floor is not None:
+        ax.axhline(floor, color="black", ls="--", lw=1, label=f"{floor_label}: {floor:.3f}")
+    ax.set(xlabel="epochs", ylabel=f"loss ({unit})")
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend()
+    return ax
+
+
+def scatter_words(
+    vectors: WordVectors, groups: Mapping[str, Sequence[str]], *, arrows: bool = False
+) -> Axes:
+    """Return a map of words: the two main directions (PCA) of the vectors of all groups together.
+
+    Args: groups: label -> words, each group in its own color and marker; arrows: draw one from
+    each word of the first group to the word at the same place in the second.
+    Raises: KeyError for a word without a vector; ValueError for fewer than three words.
+    """
+    words = [word for group in groups.values() for word in group]
+    if len(words) < 3:
+        raise ValueError(f"a map needs at least 3 words, given {len(words)}")
+    places = PCA(2, svd_solver="full").fit_transform(np.stack([vectors[w] for w in words]))
+    _, ax = plt.subplots(figsize=(7, 5))
+    start, spans = 0, []
+    for i, (label, group) in enumerate(groups.items()):
+        part = places[start : start + len(group)]
+        spans.append(part)
+        start += len(group)
+        ax.scatter(*part.T, color=COLORS[i % 7], marker=MARKERS[i % 7], s=22, label=label)
+        for word, place in zip(group, part, strict=True):
+            ax.annotate(word, place, xytext=(4, 3), textcoords="offset points", fontsize=9)
+    if arrows:
+        for tail, head in zip(*spans[:2], strict=True):
+            ax.annotate("", head, tail, arrowprops={"arrowstyle": "->", "color": "gray", "lw": 0.7})
+    ax.set(xlabel="first principal component", ylabel="second principal component")
+    ax.margins(0.12)
+    ax.legend()
+    return ax
+
+
+def heat_map(
+    matrix: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    label: str,
+    digits: int | None = None,
+) -> Axes:
+    """Return a (rows, columns) matrix as colored cells with a labeled scale, numbers if asked.
+
+    Raises: ValueError if the matrix does not have one name a row and a column.
+    """
+    matrix = np.asarray(matrix, float)
+    if matrix.shape != (len(rows), len(columns)):
+        raise ValueError(f"{len(rows)} x {len(columns)} names for a matrix of {matrix.shape}")
+    _, ax = plt.subplots(figsize=(1.8 + 0.55 * len(columns), 1.0 + 0.4 * len(rows)))
+    image = ax.imshow(matrix, aspect="auto")
+    ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
+    ax.set_yticks(range(len(rows)), rows)
+    ax.grid(False)
+    if digits is not None:
+        middle = (np.nanmin(matrix) + np.nanmax(matrix)) / 2
+        for (i, j), value in np.ndenumerate(matrix):
+            color = "white" if value < middle else "black"
+            ax.text(j, i, f"{value:.{digits}f}", ha="center", va="center", color=color, fontsize=8)
+    ax.figure.colorbar(image, label=label)
+    return ax

@@ -1,0 +1,291 @@
+"""Word vectors: neighbors, analogies, and the file formats of GloVe and word2vec."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+Question = tuple[str, str, str, str]
+FORMATS = ("glove", "word2vec", "word2vec-binary")
+
+
+@dataclass
+class AnalogyReport:
+    """How many analogy questions were answered, by section.
+
+    sections: name -> (right, asked, given); a question is asked when its four words are known.
+    """
+
+    sections: dict[str, tuple[int, int, int]]
+
+    @property
+    def right(self) -> int:
+        """Questions whose fourth word came out first."""
+        return sum(right for right, _, _ in self.sections.values())
+
+    @property
+    def asked(self) -> int:
+        """Questions whose four words are in the vocabulary."""
+        return sum(asked for _, asked, _ in self.sections.values())
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the asked questions that were answered right; nan if none was asked."""
+        return self.right / self.asked if self.asked else float("nan")
+
+    @property
+    def coverage(self) -> float:
+        """Share of the given questions that could be asked."""
+        given = sum(given for _, _, given in self.sections.values())
+        return self.asked / given if given else float("nan")
+
+
+class WordVectors:
+    """Words with a vector each: `words`, a list, and `matrix`, (n_words, dim) float32.
+
+    Raises: ValueError if the shapes disagree, a word comes twice, or a number is not finite.
+    """
+
+    def __init__(self, words: Sequence[str], matrix: np.ndarray):
+        self.words = list(words)
+        self.matrix = np.ascontiguousarray(matrix, dtype=np.float32)
+        if self.matrix.ndim != 2 or len(self.matrix) != len(self.words) or not len(self.words):
+            raise ValueError(
+                f"{len(self.words)} words need a matrix of as many rows, given {np.shape(matrix)}"
+            )
+        if not np.isfinite(self.matrix).all():
+            bad = self.words[int(np.argmin(np.isfinite(self.matrix).all(1)))]
+            raise ValueError(f"the vector of {bad!r} holds a number that is not finite")
+        self._index = {word: i for i, word in enumerate(self.words)}
+        if len(self._index) < len(self.words):
+            twice = next(w for i, w in enumerate(self.words) if self._index[w] != i)
+            raise ValueError(f"{twice!r} is given twice; each word has one vector")
+        length = np.linalg.norm(self.matrix, axis=1, keepdims=True)
+        self._unit = self.matrix / np.maximum(length, 1e-12)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._index
+
+    def __getitem__(self, word: str) -> np.ndarray:
+        return self.matrix[self.index(word)]
+
+    def __repr__(self) -> str:
+        return f"WordVectors({len(self)} words, {self.dim} numbers each)"
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a vector."""
+        return self.matrix.shape[1]
+
+    def index(self, word: str) -> int:
+        """Return a word's row. Raises: KeyError naming the nearest spellings if it is unknown."""
+        if word not in self._index:
+            near = difflib.get_close_matches(word, self.words, n=3)
+            hint = f"; nearest spellings: {', '.join(near)}" if near else ""
+            raise KeyError(f"no vector for {word!r}{hint}")
+        return self._index[word]
+
+    def similarity(self, a: str, b: str) -> float:
+        """Return the cosine of the angle between two words' vectors, -1 … 1."""
+        return float(self._unit[self.index(a)] @ self._unit[self.index(b)])
+
+    def most_similar(
+        self, query: str | np.ndarray, k: int = 10, exclude: Sequence[str] = ()
+    ) -> list[tuple[str, float]]:
+        """Return the k words of highest cosine with a word (itself left out) or a (dim,) vector.
+
+        Raises: KeyError for an unknown word; ValueError for k < 1 or a vector of another length.
+        """
+        if k < 1:
+            raise ValueError(f"k must be at least 1, given {k}")
+        if isinstance(query, str):
+            exclude = (query, *exclude)
+            query = self._unit[self.index(query)]
+        query = np.asarray(query, np.float32)
+        if query.shape != (self.dim,):
+            raise ValueError(f"the query must have shape ({self.dim},), given {query.shape}")
+        cosine = self._unit @ (query / max(float(np.linalg.norm(query)), 1e-12))
+        cosine[[self.index(word) for word in exclude]] = -np.inf
+        k = min(k, len(self) - len(set(exclude)))
+        best = np.argpartition(-cosine, k - 1)[:k] if k else np.empty(0, int)
+        best = best[np.argsort(-cosine[best], kind="stable")]
+        return [(self.words[i], float(cosine[i])) for i in best]
+
+    def analogy(self, a: str, b: str, c: str, k: int = 1) -> list[tuple[str, float]]:
+        """Return the k best answers d to "a is to b as c is to d", the three words left out.
+
+        Source: Mikolov et al. 2013c: d maximizes cos(d, b - a + c) over unit vectors.
+        """
+        unit = [self._unit[self.index(word)] for word in (a, b, c)]
+        return self.most_similar(unit[1] - unit[0] + unit[2], k, exclude=(a, b, c))
+
+    def evaluate_analogies(
+        self, questions: str | os.PathLike | Mapping[str, Sequence[Question]], batch: int = 512
+    ) -> AnalogyReport:
+        """Return how many questions `analogy` answers right, by section.
+
+        Args: questions: a dictionary section -> (a, b, c, d), or a file with lines "a b c d" and
+        headings ": section", or a folder of such files. A word unknown as written is tried in
+        lower case. Raises: ValueError for a line that is not four words.
+        """
+        if not isinstance(questions, Mapping):
+            questions = read_analogies(questions)
+        sections = {}
+        for name, given in questions.items():
+            asked = [row for row in map(self._rows, given) if row is not None]
+            right = 0
+            for i in range(0, len(asked), batch):
+                a, b, c, d = np.array(asked[i : i + batch]).T
+                target = self._unit[b] - self._unit[a] + self._unit[c]
+                score = target @ self._unit.T  # (batch, n_words)
+                each = np.arange(len(a))
+                for query in (a, b, c):
+                    score[each, query] = -np.inf
+                right += int((score.argmax(1) == d).sum())
+            sections[name] = (right, len(asked), len(given))
+        return AnalogyReport(sections)
+
+    def _rows(self, question: Question) -> list[int] | None:
+        rows = [self._index.get(w, self._index.get(w.lower())) for w in question]
+        return None if None in rows else rows
+
+    def save(self, path: str | os.PathLike, format: str = "glove") -> None:
+        """Write a file: "glove" (text), "word2vec" (text with a heading) or "word2vec-binary".
+
+        The file appears whole or not at all. Text keeps 9 digits, which float32 survives.
+        Raises: ValueError for another format, or a word that the format cannot hold.
+        """
+        if format not in FORMATS:
+            raise ValueError(f"format must be one of {', '.join(FORMATS)}, given {format!r}")
+        for word in self.words:
+            if not word or word.split() != [word]:
+                raise ValueError(f"{word!r} cannot be written: spaces separate the fields")
+        with _whole_file(Path(path)) as file:
+            if format != "glove":
+                file.write(f"{len(self)} {self.dim}\n".encode())
+            for word, vector in zip(self.words, self.matrix, strict=True):
+                if format == "word2vec-binary":
+                    file.write(word.encode() + b" " + vector.astype("<f4").tobytes() + b"\n")
+                else:
+                    numbers = " ".join(f"{x:.9g}" for x in vector.tolist())
+                    file.write(f"{word} {numbers}\n".encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, format: str | None = None) -> WordVectors:
+        """Return the vectors of a file; without `format`, text with or without a heading.
+
+        A word that comes again is left out with a warning. Raises: ValueError naming the line for
+        a missing or extra column, a field that is no number, or a number that is not finite; and
+        for a file that ends too early or goes on after as many vectors as its heading promises.
+        """
+        if format not in (None, *FORMATS):
+            raise ValueError(f"format must be one of {', '.join(FORMATS)}, given {format!r}")
+        with open(path, "rb") as file:
+            pairs = _read_binary(file) if format == "word2vec-binary" else _read_text(file, format)
+            rows: dict[str, np.ndarray] = {}
+            again = []
+            for word, vector in pairs:
+                if word in rows:
+                    again.append(word)
+                else:
+                    rows[word] = vector
+        if not rows:
+            raise ValueError(f"{path} holds no vectors")
+        if again:
+            warnings.warn(f"{len(again)} words came twice, first kept: {again[:3]}", stacklevel=2)
+        return cls(list(rows), np.stack(list(rows.values())))
+
+
+def read_analogies(path: str | os.PathLike) -> dict[str, list[Question]]:
+    """Return the questions of a file or a folder of .txt files, by section.
+
+    Raises: FileNotFoundError; ValueError naming the line that is not four words.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
+    sections: dict[str, list[Question]] = {}
+    for file in files:
+        name = file.stem
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            words = line.split()
+            if line.startswith(":"):
+                name = line[1:].strip()
+            elif len(words) == 4:
+                sections.setdefault(name, []).append(tuple(words))
+            elif words:
+                raise ValueError(f"{file}, line {number}: expected four words, found {line!r}")
+    return sections
+
+
+def _read_text(file: BinaryIO, format: str | None) -> Iterator[tuple[str, np.ndarray]]:
+    dim = promised = None
+    number = 0
+    for number, line in enumerate(file, 1):
+        fields = line.rstrip().split(b" ")
+        if number == 1 and format != "glove" and len(fields) == 2 and b"".join(fields).isdigit():
+            promised, dim = map(int, fields)
+            continue
+        if number == 1 and format == "word2vec":
+            raise ValueError(f"line 1: expected a heading 'words dimensions', found {line[:40]!r}")
+        dim = len(fields) - 1 if dim is None else dim
+        try:
+            # More fields than dim + 1: a token that holds spaces itself, as in glove.840B.
+            extra = any(part.lstrip(b"-")[:1].isdigit() for part in fields[1:-dim])
+            if dim < 1 or len(fields) <= dim or extra:
+                raise ValueError(f"{len(fields) - 1} numbers instead of {dim}")
+            word = b" ".join(fields[:-dim]).decode("utf-8")
+            vector = np.array(fields[-dim:], dtype=np.float32)
+            if not np.isfinite(vector).all():
+                raise ValueError("a number that is not finite")
+        except ValueError as error:
+            raise ValueError(f"line {number}, {line[:40]!r}…: {error}") from None
+        yield word, vector
+    if promised not in (None, number - 1):
+        raise ValueError(f"the heading promises {promised} vectors, the file holds {number - 1}")
+
+
+def _read_binary(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
+    heading = file.readline(64).split()
+    if len(heading) != 2 or not all(part.isdigit() for part in heading):
+        raise ValueError(f"expected a heading 'words dimensions', found {heading}")
+    n_words, dim = map(int, heading)
+    for number in range(1, n_words + 1):
+        word = bytearray()
+        while (byte := file.read(1)) != b" ":
+            if not byte or len(word) > 1000:
+                raise ValueError(f"vector {number} of {n_words}: the file ends within a word")
+            word += byte
+        data = file.read(4 * dim)
+        if len(data) < 4 * dim:
+            raise ValueError(f"vector {number} of {n_words}: the file ends within its numbers")
+        vector = np.frombuffer(data, "<f4")
+        if not np.isfinite(vector).all():
+            raise ValueError(f"vector {number} of {n_words}: a number that is not finite")
+        yield bytes(word).lstrip(b"\n").decode("utf-8"), vector
+    if file.read(2).strip():
+        raise ValueError(f"the heading promises {n_words} vectors, the file goes on after them")
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its name only when it is complete."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
