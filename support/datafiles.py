@@ -1,0 +1,202 @@
+"""Files of data sets: found, fetched, and proved right before anything reads them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from support import downloads
+
+_PIECE = 1 << 16
+
+
+class DownloadError(RuntimeError):
+    """No mirror gave the file; the message has a line for each with its reason."""
+
+    def __init__(self, path: str, reasons: list[tuple[str, str]], ways_on: str):
+        lines = [f"  {url}: {reason}" for url, reason in reasons]
+        super().__init__("\n".join([f"{path} could not be downloaded:", *lines, ways_on]))
+        self.path = path
+        self.reasons = reasons
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """An address of a file, or of a zip archive in which the file is the member named.
+
+    digest ("algorithm:hexadecimal") and at_most (bytes) are then those of the archive.
+    """
+
+    url: str
+    member: str = ""
+    digest: str = ""
+    at_most: int = 0
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a data set, what proves it right, and where it is to be had.
+
+    path is relative to the data folder and to the cache. size (bytes) and digest
+    ("algorithm:hexadecimal"; algorithm is sha256, sha1, md5, or git for the name that git gives a
+    blob) are those of the content, which for a path in .gz is what lies inside, whoever packed it.
+    embedded tells whether the course carries a stand-in.
+    """
+
+    path: str
+    size: int
+    digest: str
+    mirrors: tuple[Mirror, ...]
+    embedded: bool = True
+
+    def open(self, path: Path) -> BinaryIO:
+        """Return the content of path, unpacked, as a binary stream."""
+        return gzip.open(path, "rb") if self.path.endswith(".gz") else path.open("rb")
+
+    def read(self, path: Path) -> bytes:
+        """Return the content of path, unpacked, and never more than the file's size of it."""
+        with self.open(path) as stream:
+            return stream.read(self.size)
+
+    def fault(self, path: Path) -> str:
+        """Return what is wrong with the file at path, "" if it is the right one."""
+        try:
+            with self.open(path) as stream:
+                size, fault = _measure(stream, self.digest, self.size)
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            return downloads.page(path) or f"does not unpack ({error})"
+        if not self.path.endswith(".gz"):
+            size = path.stat().st_size
+        elif size > self.size:
+            return f"unpacks to more than {self.size:,} bytes"
+        if size != self.size:
+            fault = f"size {size:,} instead of {self.size:,}"
+        return fault and (downloads.page(path) or fault)
+
+
+def locate(file: DataFile) -> tuple[Path, str]:
+    """Return where a file lies, proved right, and its origin: "folder", "cache" or "download".
+
+    Looked for in PRETRAIN_DATA_DIR, then in the cache, then at its mirrors in turn.
+    Raises: ValueError if PRETRAIN_DATA_DIR is no folder or holds a wrong file, which is left
+    alone because it is the user's; DownloadError if no mirror gives the file.
+    """
+    folder = _data_dir()
+    if folder:
+        if not folder.is_dir():
+            raise ValueError(f"PRETRAIN_DATA_DIR must name a folder, got {str(folder)!r}")
+        path = folder / file.path
+        if path.is_file():
+            if fault := file.fault(path):
+                raise ValueError(f"{path} is not the {file.path} that it should be: {fault}")
+            return path, "folder"
+    path = cache_dir() / file.path
+    if path.is_file():
+        if not file.fault(path):
+            return path, "cache"
+        path.unlink()
+    _download(file, path)
+    return path, "download"
+
+
+def cache_dir() -> Path:
+    """Return the folder of downloaded files: PRETRAIN_CACHE_DIR, else the user's own cache."""
+    import pooch
+
+    given = os.environ.get("PRETRAIN_CACHE_DIR")
+    return Path(given).expanduser() if given else pooch.os_cache("pretraining-by-hand")
+
+
+def _data_dir() -> Path | None:
+    given = os.environ.get("PRETRAIN_DATA_DIR")
+    return Path(given).expanduser() if given else None
+
+
+def _download(file: DataFile, path: Path) -> None:
+    """Put a file at path from the first mirror that gives it whole."""
+    reasons = []
+    for mirror in file.mirrors:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _temporary(path) as fetched:
+                _fetch(mirror, fetched, file)
+                os.replace(fetched, path)
+            return
+        except downloads.Refused as refusal:
+            reasons.append((mirror.url, str(refusal)))
+        except OSError as error:  # a full disk, a cache that may not be written
+            reasons.append((mirror.url, f"cannot be stored: {error}"))
+    raise DownloadError(file.path, reasons, _ways_on(file))
+
+
+def _ways_on(file: DataFile) -> str:
+    """Return what a reader can do who cannot download a file."""
+    folder = _data_dir()
+    put = f"put the file at {(folder or Path('FOLDER')) / file.path}"
+    put += "." if folder else " and set PRETRAIN_DATA_DIR to that FOLDER."
+    if not file.embedded:
+        return f"There is no embedded stand-in for it. The way on: {put}"
+    return f'Two ways on: ask for source="embedded", the data that the course carries; or {put}'
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """Give a new empty file beside path, which is gone at the end unless it was moved."""
+    handle, name = tempfile.mkstemp(prefix=path.name + ".part-", dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _fetch(mirror: Mirror, target: Path, file: DataFile) -> None:
+    """Write the file that a mirror has into target, or raise Refused with the reason."""
+    if not mirror.member:
+        # Bytes that do not compress grow a little when they are packed.
+        packing = 1024 + file.size // 1000 if file.path.endswith(".gz") else 0
+        downloads.answer(mirror.url, target, file.size + packing)
+    else:
+        with _temporary(target) as archive:
+            downloads.answer(mirror.url, archive, mirror.at_most)
+            with archive.open("rb") as stream:
+                _, fault = _measure(stream, mirror.digest, mirror.at_most)
+            if fault:
+                raise downloads.Refused(downloads.page(archive) or fault)
+            _extract(archive, mirror.member, target, file.size)
+    if fault := file.fault(target):
+        raise downloads.Refused(fault)
+
+
+def _extract(archive: Path, member: str, target: Path, size: int) -> None:
+    """Write a member of a zip archive into target, one byte past size at most."""
+    try:
+        with zipfile.ZipFile(archive) as opened, opened.open(member) as stream:
+            with target.open("wb") as out:
+                while piece := stream.read(min(_PIECE, size + 1 - out.tell())):
+                    out.write(piece)
+    except (zipfile.BadZipFile, KeyError, zlib.error, EOFError) as error:
+        raise downloads.Refused(f"the archive does not give {member} ({error})") from error
+
+
+def _measure(stream: BinaryIO, digest: str, size: int) -> tuple[int, str]:
+    """Return the length of a stream, read one byte past size at most, and its fault or ""."""
+    algorithm, expected = digest.split(":")
+    hashed = hashlib.new("sha1" if algorithm == "git" else algorithm, usedforsecurity=False)
+    if algorithm == "git":
+        hashed.update(b"blob %d\0" % size)  # git's name of a blob covers its size
+    done = 0
+    while piece := stream.read(min(_PIECE, size + 1 - done)):
+        hashed.update(piece)
+        done += len(piece)
+    found = hashed.hexdigest()
+    return done, "" if found == expected else f"{algorithm} {found} instead of {expected}"

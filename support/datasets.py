@@ -1,0 +1,274 @@
+"""The data sets of the course: real ones from their homes, checked, or embedded stand-ins.
+
+Every loader takes source: "real" looks in the folder PRETRAIN_DATA_DIR, then in the cache, then
+at the mirrors, and raises DownloadError if none has the file; "embedded" makes the stand-in and
+never looks; "auto" (the default) is "embedded" in the profile smoke, elsewhere "real" with the
+stand-in and a warning where nothing can be downloaded. Each also raises ValueError for a source
+or a split that does not exist, and for a wrong file in PRETRAIN_DATA_DIR.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from support import profile, toyworld
+from support.catalog import FILES
+from support.datafiles import DownloadError, locate
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+
+SOURCES = ("auto", "real", "embedded")
+AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
+
+
+@dataclass(frozen=True)
+class TextData:
+    """A text, one sentence or paragraph a line, and its origin.
+
+    origin, here and below, is "folder", "cache", "download" or "embedded"; "file" for a text of
+    the reader's own.
+    """
+
+    text: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class LabeledTexts:
+    """N texts with labels (N,) int64, each an index into classes."""
+
+    texts: list[str]
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    origin: str
+
+
+@dataclass(frozen=True)
+class Images:
+    """Grey images (N, 28, 28) uint8, 0 black to 255 white, with labels (N,) int64, 0 to 9."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    origin: str
+
+
+@dataclass(frozen=True)
+class AnalogyQuestions:
+    """Questions (a, b, c, d), read a is to b as c is to d, by section."""
+
+    sections: dict[str, list[tuple[str, str, str, str]]]
+    origin: str
+
+
+def ptb(split: str = "train", *, source: str = "auto") -> TextData:
+    """Return the words of the Penn Treebank, a sentence a line; split train, valid or test.
+
+    Source: Marcus et al. 1993, in the form of Mikolov et al. 2010 (10,000 words, <unk>, N).
+    """
+    _check("split", split, ("train", "valid", "test"))
+    return _load(source, [f"ptb/ptb.{split}.txt"], _as_text, lambda: _sentences(split))
+
+
+def wikitext2(split: str = "train", *, source: str = "auto") -> TextData:
+    """Return WikiText-2, a paragraph or " = heading = " a line; split train, valid or test.
+
+    Source: Merity et al. 2017.
+    """
+    _check("split", split, ("train", "valid", "test"))
+
+    def embedded() -> TextData:
+        return TextData("\n".join([*_paragraphs(split)[0], ""]), "embedded")
+
+    return _load(source, [f"wikitext-2/wiki.{split}.tokens"], _as_text, embedded)
+
+
+def shakespeare(*, source: str = "auto") -> TextData:
+    """Return 40,000 lines of Shakespeare's plays, 1.1 MB. Source: Karpathy 2015 (char-rnn)."""
+    return _load(source, ["shakespeare/input.txt"], _as_text, lambda: _sentences("train"))
+
+
+def ag_news(split: str = "train", *, small: bool = False, source: str = "auto") -> LabeledTexts:
+    """Return AG News, "title description" and one of four topics; split train or test.
+
+    The texts are those of torchtext's AG_NEWS, letter for letter, with the backslash that the
+    file has for a line break; the labels are its labels less one, from 0. small takes both
+    splits from the 2 MB test file: of each topic every fifth article is for testing (1,520),
+    the others are for training (6,080). It changes nothing in the embedded texts.
+    Source: Zhang, Zhao and LeCun 2015.
+    """
+    _check("split", split, ("train", "test"))
+
+    def real(contents: list[bytes], origin: str) -> LabeledTexts:
+        rows = list(csv.reader(io.StringIO(contents[0].decode("utf-8"), newline="")))
+        texts = [" ".join(row[1:]) for row in rows]
+        labels = np.array([int(row[0]) - 1 for row in rows], dtype=np.int64)
+        if small:
+            chosen = np.flatnonzero(_every_fifth(labels) == (split == "test"))
+            texts, labels = [texts[i] for i in chosen], labels[chosen]
+        return LabeledTexts(texts, labels, AG_NEWS_CLASSES, origin)
+
+    def embedded() -> LabeledTexts:
+        texts, labels = _paragraphs(split)
+        return LabeledTexts(texts, labels, AG_NEWS_CLASSES, "embedded")
+
+    return _load(source, [f"ag_news_csv/{'test' if small else split}.csv"], real, embedded)
+
+
+def mnist(split: str = "train", *, source: str = "auto") -> Images:
+    """Return handwritten digits: 60,000 to train, 10,000 to test; embedded 1,442 and 355.
+
+    The stand-in is scikit-learn's digits, 8×8, enlarged; of each digit every fifth is for testing.
+    Source: LeCun et al. 1998; Alpaydin and Kaynak 1998 for the stand-in.
+    """
+    _check("split", split, ("train", "test"))
+
+    def real(contents: list[bytes], origin: str) -> Images:
+        import torch
+
+        images = np.frombuffer(contents[0], np.uint8, offset=16).reshape(-1, 28, 28).copy()
+        labels = np.frombuffer(contents[1], np.uint8, offset=8).astype(np.int64)
+        return Images(torch.from_numpy(images), torch.from_numpy(labels), origin)
+
+    stem = {"train": "train", "test": "t10k"}[split]
+    files = [f"mnist/{stem}-images-idx3-ubyte.gz", f"mnist/{stem}-labels-idx1-ubyte.gz"]
+    return _load(source, files, real, lambda: _digits(split))
+
+
+def analogies(*, source: str = "auto") -> AnalogyQuestions:
+    """Return 19,544 analogy questions in 14 sections. Source: Mikolov et al. 2013a."""
+    files = [path for path in FILES if path.startswith("analogies/")]
+
+    def real(contents: list[bytes], origin: str) -> AnalogyQuestions:
+        sections = {}
+        for path, content in zip(files, contents, strict=True):
+            lines = content.decode("utf-8").splitlines()
+            sections[Path(path).stem] = [tuple(line.split()) for line in lines]
+        return AnalogyQuestions(sections, origin)
+
+    return _load(source, files, real, lambda: AnalogyQuestions(toyworld.analogies(), "embedded"))
+
+
+def glove(name: str = "glove.6B.50d", *, source: str = "auto") -> Path:
+    """Return the path of a text file of 400,000 GloVe vectors: "glove.6B.50d" or "glove.6B.100d".
+
+    There is no stand-in, as vectors of 400,000 words cannot be made up: ValueError for the source
+    "embedded", and for "auto" in the profile smoke; DownloadError if it cannot be downloaded.
+    Source: Pennington, Socher and Manning 2014.
+    """
+    _check("name", name, ("glove.6B.50d", "glove.6B.100d"))
+    _check("source", source, SOURCES)
+    if _wants_embedded(source):
+        raise ValueError(
+            f'there is no embedded stand-in for {name}: ask for source="real" (a download of '
+            "70 to 862 MB), or train vectors of your own with support.glove"
+        )
+    return locate(FILES[f"glove/{name}.txt"])[0]
+
+
+def from_file(path: str | Path) -> TextData:
+    """Return a text of the reader's own: UTF-8, without a byte order mark, lines ended by "\\n".
+
+    Raises: FileNotFoundError; ValueError if the file is empty, is not UTF-8 or holds a NUL byte
+    (a sign of a file that is no text), with the place in bytes.
+    """
+    data = Path(path).read_bytes()
+    if (nul := data.find(b"\0")) >= 0:
+        raise ValueError(f"{path} is not a text: NUL at byte {nul}")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        bad = data[error.start]
+        raise ValueError(f"{path} is not UTF-8: 0x{bad:02x} at byte {error.start}") from None
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if not text.strip():
+        raise ValueError(f"{path} is empty")
+    return TextData(text, "file")
+
+
+def _check(what: str, given: str, allowed: Sequence[str]) -> None:
+    if given not in allowed:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {given!r}")
+
+
+def _wants_embedded(source: str) -> bool:
+    return source == "embedded" or (source == "auto" and profile.name() == "smoke")
+
+
+def _load(
+    source: str,
+    paths: Sequence[str],
+    real: Callable[[list[bytes], str], T],
+    embedded: Callable[[], T],
+) -> T:
+    """Return what real makes of the files' contents and origin, or embedded, as source asks."""
+    _check("source", source, SOURCES)
+    if _wants_embedded(source):
+        return embedded()
+    files = [FILES[path] for path in paths]
+    try:
+        found = [locate(file) for file in files]
+    except DownloadError as error:
+        if source == "real":
+            raise
+        address, reason = error.reasons[-1]
+        warnings.warn(
+            f"{error.path} cannot be had, so this is the embedded stand-in for it "
+            f'(last tried: {address}: {reason}). source="real" lists every reason.',
+            stacklevel=3,
+        )
+        return embedded()
+    # Of a set in several files: the origin that took the most to reach.
+    origin = max((origin for _, origin in found), key=("folder", "cache", "download").index)
+    return real([file.read(path) for file, (path, _) in zip(files, found, strict=True)], origin)
+
+
+def _as_text(contents: list[bytes], origin: str) -> TextData:
+    return TextData(contents[0].decode("utf-8"), origin)
+
+
+def _every_fifth(labels: np.ndarray) -> np.ndarray:
+    """Return a mask (N,) that is true for every fifth item of each label, in their order."""
+    mask = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        mask[np.flatnonzero(labels == label)[4::5]] = True
+    return mask
+
+
+# Of the stand-ins: a seed, sentences, paragraphs.
+_EMBEDDED = {"train": (0, 20_000, 4_000), "valid": (1, 2_000, 400), "test": (2, 2_000, 400)}
+
+
+def _sentences(split: str) -> TextData:
+    seed, sentences, _ = _EMBEDDED[split]
+    return TextData(toyworld.text(seed=seed, n=sentences), "embedded")
+
+
+def _paragraphs(split: str) -> tuple[list[str], np.ndarray]:
+    """Return paragraphs, one a string, and their topics."""
+    seed, _, paragraphs = _EMBEDDED[split]
+    made = toyworld.paragraphs(seed=seed, n=paragraphs)
+    topics = np.array([paragraph.topic for paragraph in made], dtype=np.int64)
+    return [" ".join(paragraph.sentences) for paragraph in made], topics
+
+
+def _digits(split: str) -> Images:
+    import torch
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    chosen = _every_fifth(bunch.target) == (split == "test")
+    small = torch.tensor(bunch.images[chosen], dtype=torch.float32) * (255 / 16)  # (N, 8, 8)
+    large = torch.nn.functional.interpolate(small[:, None], size=28, mode="bilinear")
+    labels = torch.tensor(bunch.target[chosen], dtype=torch.int64)
+    return Images(large[:, 0].round().to(torch.uint8), labels, "embedded")
