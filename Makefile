@@ -35,6 +35,9 @@ export TORCH_HOME := $(CACHE)/torch
 export TORCHINDUCTOR_CACHE_DIR := $(CACHE)/torchinductor
 export TRITON_CACHE_DIR := $(CACHE)/triton
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Threads that wait for each other give up the core meanwhile: on a busy machine PyTorch is then up
+# to ten times as fast, on an idle one as fast as before.
+export OMP_WAIT_POLICY ?= PASSIVE
 ifndef PIP_CACHE_DIR
 export PIP_NO_CACHE_DIR := 1
 endif
@@ -108,5 +111,5 @@ format: setup-dev ## Format code and notebooks; carry the repository's address e
 	@$(RUN) ruff check --fix .
 
 clean: ## Remove what was built and cached in the checkout; the environment stays
-	rm -rf _build .cache *.egg-info
+	rm -rf _build .cache .hypothesis *.egg-info
 	find . -name .venv\* -prune -o -name __pycache__ -prune -exec rm -rf {} +

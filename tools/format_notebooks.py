@@ -25,7 +25,7 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 BOOTSTRAP = """\
-# Make the course's module `support` importable: in a clone it is there, on Colab it is installed.
+# Make `support` importable: a clone has it at hand, on Colab it is installed.
 import importlib.util
 import subprocess
 import sys
@@ -35,8 +35,9 @@ if importlib.util.find_spec("support") is None:
     if (Path.cwd().parent / "support" / "profile.py").is_file():
         sys.path.insert(0, str(Path.cwd().parent))
     else:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet"]
         source = "git+{repository}"
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source], check=True)
+        subprocess.run([*pip, source], check=True)
         importlib.invalidate_caches()"""
 
 

@@ -1,0 +1,285 @@
+"""The repository holds together: its address, its imports, its sizes, its commands."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tools import address
+from tools.format_notebooks import notebooks, read
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+ROOT = address.ROOT
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MEGABYTE = 1_000_000
+OUTSIDE = "../" + "shared"  # a folder that may lie next to the checkout in CI
+# A folder of somebody's machine, a path that leaves the repository, a package registry.
+FOREIGN = re.compile(
+    rf"(?<![\w./-])/(?:work|tmp|home|root|Users)/\w|{re.escape(OUTSIDE)}|pypi\.org|python[h]osted"
+)
+
+
+def tracked() -> list[Path]:
+    """Return the files that are in git or would be added."""
+    if not shutil.which("git") or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def shown(path: Path) -> str:
+    """Return the path as it is read in a message."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def text(name: str) -> str:
+    """Return the text of one of the repository's files."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+# Sizes and contents of files.
+
+
+def test_no_large_file():
+    large = [shown(path) for path in tracked() if path.stat().st_size > MEGABYTE]
+    assert not large
+
+
+def _lines_of_code(source: str) -> int:
+    """Return the lines that are neither blank, nor a comment, nor part of a docstring."""
+    described = set()
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            value = getattr(body[0].value, "value", None)
+            if isinstance(value, str):
+                described.update(range(body[0].lineno, body[0].end_lineno + 1))
+    lines = enumerate(source.splitlines(), start=1)
+    return sum(bool(x.strip()) and x.strip()[0] != "#" and n not in described for n, x in lines)
+
+
+def test_support_stays_small():
+    """No file over 300 lines; under 3,000 lines of code, ToyWorld's word lists being data."""
+    sources = {path.name: path.read_text("utf-8") for path in (ROOT / "support").glob("*.py")}
+    assert {n: s.count("\n") for n, s in sources.items() if s.count("\n") > 300} == {}
+    code = {n: _lines_of_code(s) for n, s in sources.items() if n != "toyworld_words.py"}
+    assert 1000 < sum(code.values()) < 3000, code
+
+
+def test_no_path_of_another_place():
+    found = []
+    for path in tracked():
+        try:
+            content = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        content = re.sub(r'"image/\w+": "[^"]*"', "", content)  # base64 may spell anything
+        allowed = {OUTSIDE} if shown(path) == ".ci/run" else set()
+        found += [(shown(path), m[0]) for m in FOREIGN.finditer(content) if m[0] not in allowed]
+    assert not found
+
+
+def test_no_vague_names():
+    vague = {"utils", "util", "helpers", "helper", "common", "misc"}
+    assert not [shown(path) for path in tracked() if vague & set(path.with_suffix("").parts)]
+
+
+# The address.
+
+
+def test_address_is_the_same_everywhere():
+    here = address.repository()
+    assert yaml.safe_load(text("_config.yml"))["repository"]["url"] == here
+    for name in address.CARRIERS:
+        content = text(name)
+        assert here in content, f"{name} does not name {here}"
+        for other in re.findall(r"https://github\.com/[\w-]+/[\w.-]+", content):
+            assert other.rstrip(".") == here, f"{name}: run `make format`"
+        for other in re.findall(r"colab\.research\.google\.com/github/([\w-]+/[\w.-]+)", content):
+            assert other == address.slug(here), f"{name}: run `make format`"
+    assert address.pages(here) in text("README.md")
+
+
+def test_address_moves_in_all_its_forms():
+    old, new = "https://github.com/a/b", "https://github.com/C/d"
+    before = f"{old} {old}/issues {old}-c {address.colab(old, 'x.ipynb')} {address.pages(old)}"
+    after = f"{new} {new}/issues {old}-c {address.colab(new, 'x.ipynb')} {address.pages(new)}"
+    assert address.move(before, old, new) == after
+    assert address.pages(new) == "https://c.github.io/d/"
+
+
+def test_readme_links_every_notebook_and_nothing_that_is_missing():
+    content = text("README.md")
+    for path in notebooks():
+        assert address.colab(address.repository(), shown(path)) in content, shown(path)
+    for name in ("README.md", "index.md", "CONTRIBUTING.md"):
+        targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", text(name))
+        assert not [target for target in targets if not (ROOT / target).exists()], name
+
+
+# What is imported is declared, and the other way round.
+
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml"}
+
+
+def imported(source: str) -> set[str]:
+    """Return the distributions, not of the standard library or ours, that the source imports."""
+    lines = [line for line in source.splitlines() if not line.lstrip().startswith(("%", "!"))]
+    try:
+        nodes = list(ast.walk(ast.parse("\n".join(lines))))
+    except SyntaxError:
+        return set()
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
+    tops = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - {"support"}
+    return {DISTRIBUTIONS.get(top, top) for top in tops if top}
+
+
+def declared(requirements: list[str]) -> set[str]:
+    """Return the names of the distributions that lines of requirements name."""
+    found = [re.match(r"[A-Za-z0-9_.-]+", line) for line in requirements]
+    return {match[0].lower() for match in found if match}
+
+
+def lines_of(name: str) -> list[str]:
+    """Return the lines of a requirements file, without comments and without -r."""
+    return [line for line in text(name).splitlines() if re.match(r"\w", line)]
+
+
+def test_dependencies_are_what_support_and_the_notebooks_import():
+    sources = [text(shown(path)) for path in (ROOT / "support").glob("*.py")]
+    for path in notebooks():
+        sources += [cell.source for cell in read(path).cells if cell.cell_type == "code"]
+    needed = set().union(*map(imported, sources))
+    assert needed == declared(PROJECT["dependencies"])
+
+
+def test_readers_get_every_dependency_and_no_torchtext():
+    reader = declared(lines_of("requirements.txt"))
+    assert declared(PROJECT["dependencies"]) <= reader
+    assert "torchtext" not in reader | declared(lines_of("requirements-dev.txt"))
+    assert "torchtext==0.18.0" in lines_of("requirements-torchtext.txt")
+
+
+def test_torchtext_is_not_installed_with_what_we_install():
+    if any(line.startswith("2.3.") for line in [importlib.metadata.version("torch")]):
+        pytest.skip("this is the environment in which torchtext works")
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("torchtext")
+
+
+# Commands.
+
+
+def test_make_says_what_its_targets_do():
+    if not shutil.which("make"):
+        pytest.skip("no make on this machine")
+    said = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("setup", "book", "test", "run", "bench", "format", "clean"):
+        assert re.search(rf"make {target}\s+\w", said), f"`make help` does not explain {target}"
+
+
+def test_environment_refuses_an_old_python(tmp_path):
+    old = tmp_path / "python3.8"
+    pretend = "import sys; sys.version_info = (3, 8, 18); exec(sys.argv[1])"
+    old.write_text(
+        '#!/bin/sh\n[ "$1" != --version ] || { echo Python 3.8.18; exit; }\n'
+        f'[ "$1" = -c ] && exec "{sys.executable}" -c "{pretend}" "$2"\n'
+    )
+    old.chmod(0o755)
+    command = ["sh", "tools/environment.sh", str(tmp_path / "env"), "requirements.txt"]
+    environment = {**os.environ, "PYTHON": str(old)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "needs Python 3.10 or newer" in done.stderr and "is Python 3.8.18" in done.stderr
+    assert not (tmp_path / "env").exists()
+
+
+def test_environment_is_left_alone_while_nothing_changes(tmp_path):
+    """The stamp depends on the contents of the files, and on no times."""
+    copy = tmp_path / "copy"
+    (copy / "tools").mkdir(parents=True)
+    shutil.copy(ROOT / "tools" / "environment.sh", copy / "tools")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for path in ROOT.glob("requirements*.txt"):
+        shutil.copy(path, copy)
+    (copy / "env" / "bin").mkdir(parents=True)
+    pretend = copy / "env" / "bin" / "python"
+    pretend.write_text('#!/bin/sh\necho "$@" >>calls\n')
+    pretend.chmod(0o755)
+
+    def installs(*names: str) -> int:
+        """Run the script and return how many times it has called pip install by now."""
+        command = ["sh", "tools/environment.sh", "env", *names]
+        subprocess.run(command, cwd=copy, check=True, capture_output=True)
+        return (copy / "calls").read_text().count("pip install")
+
+    both = ("requirements.txt", "requirements-dev.txt")
+    assert installs("requirements.txt") == 1
+    (copy / "requirements.txt").touch()
+    assert installs("requirements.txt") == 1
+    assert installs(*both) == 2
+    assert installs(*both) == installs("requirements.txt") == 2
+    before = (copy / "requirements-dev.txt").read_bytes()
+    (copy / "requirements-dev.txt").write_bytes(before + b"# more\n")
+    assert installs("requirements.txt") == 3
+    (copy / "requirements-dev.txt").write_bytes(before)
+    assert installs(*both) == 4, "what was installed for the old contents may be gone"
+    copy = copy.rename(tmp_path / "moved")
+    assert installs(*both) == 5, "the environment holds the checkout's place"
+
+
+def test_ci_runs_the_same_tests():
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert text(".ci/run").rstrip().endswith("make test")
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        steps = [
+            step
+            for job in yaml.safe_load(path.read_text())["jobs"].values()
+            for step in job["steps"]
+        ]
+        assert any(step.get("run") in (".ci/run", "make book") for step in steps), path.name
+
+
+# Pages of reference.
+
+
+def test_glossary_gives_both_languages():
+    body = re.search(r"```\{glossary\}\n(.*?)```", text("glossary.md"), re.S)[1]
+    entries = re.findall(r"((?:^[^\s:].*\n)+)  \S", body, re.M)
+    assert len(entries) > 30
+    for entry in entries:
+        terms = entry.split("\n")[:-1]
+        assert re.match(r"[A-Za-z]", terms[0]), f"{terms[0]} comes before the English term"
+        assert any(re.search(r"[\u4e00-\u9fff]", term) for term in terms), terms
+        assert len(set(terms)) == len(terms)
+
+
+def test_bibliography_is_complete():
+    entries = re.findall(r"^@(\w+)\{([^,\s]+),\n(.*?)^\}", text("references.bib"), re.M | re.S)
+    assert len(entries) >= 30
+    place = {
+        "article": "journal",
+        "inproceedings": "booktitle",
+        "incollection": "booktitle",
+        "book": "publisher",
+        "techreport": "institution",
+        "misc": "howpublished",
+    }
+    for kind, key, body in entries:
+        fields = set(re.findall(r"^\s*(\w+)\s*=", body, re.M))
+        assert {"author", "title", "year", place[kind]} <= fields, key
