@@ -77,11 +77,15 @@ def scatter_words(
 
     Args: groups: label -> words, each group in its own color and marker; arrows: draw one from
     each word of the first group to the word at the same place in the second.
-    Raises: KeyError for a word without a vector; ValueError for fewer than three words.
+    Raises: KeyError for a word without a vector; ValueError for fewer than three words, or for
+    arrows between groups of unequal length.
     """
     words = [word for group in groups.values() for word in group]
     if len(words) < 3:
         raise ValueError(f"a map needs at least 3 words, given {len(words)}")
+    sizes = [len(group) for group in groups.values()]
+    if arrows and (len(sizes) < 2 or sizes[0] != sizes[1]):
+        raise ValueError(f"arrows need two groups of one length, given groups of {sizes}")
     places = PCA(2, svd_solver="full").fit_transform(np.stack([vectors[w] for w in words]))
     _, ax = plt.subplots(figsize=(7, 5))
     start, spans = 0, []

@@ -1,0 +1,224 @@
+"""Figures: each draws what it says it draws."""
+
+import matplotlib
+import numpy as np
+import pytest
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.colors import to_hex  # noqa: E402
+
+from support import plots  # noqa: E402
+from support.vectors import WordVectors  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    """Close each test's figures and set Matplotlib's defaults again."""
+    with plt.rc_context():
+        yield
+    plt.close("all")
+
+
+def draws(ax):
+    """Return the axes after drawing them, which is when Matplotlib finds what is amiss."""
+    ax.figure.canvas.draw()
+    return ax
+
+
+pytestmark = pytest.mark.filterwarnings("error::UserWarning", "error::RuntimeWarning")
+
+
+# -------------------------------------------------------------------------------------- style
+def test_the_style_holds_for_figures_made_after_it():
+    plots.style()
+    fig, ax = plt.subplots()
+    lines = [ax.plot([0, 1], [i, i])[0] for i in range(7)]
+    assert tuple(line.get_color().upper() for line in lines) == tuple(
+        color.upper() for color in plots.COLORS
+    )
+    assert not ax.spines["top"].get_visible() and not ax.spines["right"].get_visible()
+    assert ax.spines["left"].get_visible() and ax.spines["bottom"].get_visible()
+    assert any(line.get_visible() for line in ax.get_xgridlines())
+    assert fig.get_constrained_layout()
+    assert tuple(fig.get_size_inches()) == (6.4, 3.6)
+    assert ax.imshow(np.eye(2)).get_cmap().name == "cividis"
+    draws(ax)
+
+
+def test_no_two_groups_look_alike():
+    assert len(set(plots.COLORS)) == len(set(plots.MARKERS)) == 7
+    gray = [
+        matplotlib.colors.to_rgb(color) @ np.array([0.299, 0.587, 0.114]) for color in plots.COLORS
+    ]
+    assert len(set(np.round(gray, 2))) == 7, "two colors turn into the same gray in print"
+
+
+# --------------------------------------------------------------------------------- loss_curve
+def test_a_single_run_is_one_line_without_a_legend():
+    ax = draws(plots.loss_curve([3.0, 2.0, 1.5, 1.0], epochs=2))
+    [line] = ax.lines
+    np.testing.assert_allclose(line.get_xdata(), [0.5, 1, 1.5, 2])
+    np.testing.assert_allclose(line.get_ydata(), [3, 2, 1.5, 1])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("epochs", "loss (nats)")
+    assert ax.get_legend() is None
+
+
+def test_several_runs_have_a_line_and_a_name_each():
+    runs = {"one": [4, 3], "two": np.array([5.0, 4.0, 3.0]), "short": [2]}
+    ax = draws(plots.loss_curve(runs, epochs=3, unit="bits"))
+    assert [line.get_label() for line in ax.lines] == list(runs)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(runs)
+    assert [line.get_xdata()[-1] for line in ax.lines] == [3, 3, 3]
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[4, 3], [5, 4, 3], [2]]
+    assert ax.get_ylabel() == "loss (bits)"
+
+
+def test_a_running_mean_ends_each_value_where_its_window_ends():
+    ax = plots.loss_curve([4, 2, 6, 0, 2], epochs=5, smooth=3)
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), [3, 4, 5])
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [4, 8 / 3, 8 / 3])
+    short = plots.loss_curve([4, 2], epochs=7, smooth=99).lines[0]
+    assert short.get_xdata().tolist() == [7] and short.get_ydata().tolist() == [3]
+
+
+def test_few_values_are_marked_and_many_are_not():
+    assert plots.loss_curve(np.ones(30)).lines[0].get_marker() == "o"
+    assert plots.loss_curve(np.ones(31)).lines[0].get_marker() == "None"
+
+
+def test_the_floor_is_a_dashed_line_with_its_value():
+    ax = draws(plots.loss_curve([3, 2], floor=1.23456))
+    curve, floor = ax.lines
+    assert set(floor.get_ydata()) == {1.23456} and floor.get_linestyle() == "--"
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["lowest possible: 1.235"]
+    named = plots.loss_curve({"run": [3]}, floor=0.0, floor_label="entropy")
+    assert [t.get_text() for t in named.get_legend().get_texts()] == ["run", "entropy: 0.000"]
+
+
+@pytest.mark.parametrize("losses", [[], {}, {"a": [1.0], "b": []}, np.array([])])
+def test_a_curve_of_nothing_is_refused(losses):
+    with pytest.raises(ValueError, match="at least one loss a run, given none"):
+        plots.loss_curve(losses)
+    assert not plt.get_fignums(), "an error leaves no empty figure behind"
+
+
+@pytest.mark.parametrize("smooth", [0, -1])
+def test_a_mean_of_no_values_is_refused(smooth):
+    with pytest.raises(ValueError, match=f"smooth must be at least 1, given {smooth}"):
+        plots.loss_curve([1.0], smooth=smooth)
+
+
+# ------------------------------------------------------------------------------- scatter_words
+GROUPS = {"countries": ["France", "Italy", "Spain"], "capitals": ["Paris", "Rome", "Madrid"]}
+
+
+@pytest.fixture
+def vectors():
+    words = [word for group in GROUPS.values() for word in group]
+    rng = np.random.default_rng(0)
+    return WordVectors(["other", *words], 10 + rng.normal(size=(7, 5)) * [9, 1, 5, 1, 1])
+
+
+def test_each_word_stands_at_its_place_under_its_name(vectors):
+    ax = draws(plots.scatter_words(vectors, GROUPS))
+    words = [word for group in GROUPS.values() for word in group]
+    assert [text.get_text() for text in ax.texts] == words
+    offsets = np.concatenate([np.asarray(part.get_offsets()) for part in ax.collections])
+    np.testing.assert_allclose([text.xy for text in ax.texts], offsets)
+    assert [part.get_label() for part in ax.collections] == list(GROUPS)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(GROUPS)
+    colors = [to_hex(part.get_facecolor()[0]).upper() for part in ax.collections]
+    assert colors == list(plots.COLORS[:2])
+    shapes = [part.get_paths()[0].vertices.tolist() for part in ax.collections]
+    assert shapes[0] != shapes[1]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (
+        "first principal component",
+        "second principal component",
+    )
+
+
+def test_the_map_shows_the_two_main_directions_of_these_words_alone(vectors):
+    ax = plots.scatter_words(vectors, GROUPS)
+    places = np.array([text.xy for text in ax.texts])
+    matrix = np.stack([vectors[text.get_text()] for text in ax.texts]).astype(float)
+    matrix -= matrix.mean(0)
+    u, s, _ = np.linalg.svd(matrix, full_matrices=False)
+    expected = u[:, :2] * s[:2]
+    signs = np.sign((places * expected).sum(0))
+    np.testing.assert_allclose(places, expected * signs, atol=1e-4)
+    assert np.var(places[:, 0]) > np.var(places[:, 1])
+
+
+def test_arrows_lead_from_the_first_group_to_the_second(vectors):
+    plain = draws(plots.scatter_words(vectors, GROUPS))
+    assert not [text for text in plain.texts if text.arrow_patch]
+    ax = draws(plots.scatter_words(vectors, {**GROUPS, "more": ["other"]}, arrows=True))
+    places = {text.get_text(): text.xy for text in ax.texts if not text.arrow_patch}
+    arrows = [text for text in ax.texts if text.arrow_patch]
+    assert len(arrows) == 3
+    for arrow, tail, head in zip(arrows, *GROUPS.values(), strict=True):
+        np.testing.assert_allclose(arrow.xy, places[head])
+        np.testing.assert_allclose(arrow.xyann, places[tail])
+
+
+def test_many_groups_still_differ():
+    words = [f"w{i}" for i in range(8)]
+    vectors = WordVectors(words, np.random.default_rng(0).normal(size=(8, 4)))
+    ax = draws(plots.scatter_words(vectors, {word: [word] for word in words}))
+    assert len(ax.collections) == 8
+
+
+def test_a_map_needs_three_known_words(vectors):
+    with pytest.raises(ValueError, match="at least 3 words, given 2"):
+        plots.scatter_words(vectors, {"a": ["France"], "b": ["Paris"]})
+    with pytest.raises(KeyError, match="no vector for 'Frances'; nearest spellings: France"):
+        plots.scatter_words(vectors, {"a": ["Frances", "Paris", "Rome"]})
+    assert not plt.get_fignums()
+
+
+@pytest.mark.parametrize(
+    "groups", [{"one": ["France", "Italy", "Spain"]}, {"two": ["France", "Italy"], "one": ["Rome"]}]
+)
+def test_arrows_need_two_groups_of_one_length(vectors, groups):
+    with pytest.raises(ValueError, match=r"two groups of one length, given groups of \["):
+        plots.scatter_words(vectors, groups, arrows=True)
+    assert not plt.get_fignums()
+
+
+# ------------------------------------------------------------------------------------ heat_map
+def test_a_heat_map_shows_the_matrix_with_its_names_and_scale():
+    matrix = [[0.0, 0.25, 1.0], [0.5, 0.75, 0.125]]
+    ax = draws(plots.heat_map(matrix, ["x", "y"], ["a", "b", "c"], label="share", digits=2))
+    [image] = ax.images
+    np.testing.assert_array_equal(image.get_array(), matrix)
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["a", "b", "c"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["x", "y"]
+    assert ax.get_xticks().tolist() == [0, 1, 2] and ax.get_yticks().tolist() == [0, 1]
+    scale = next(other for other in ax.figure.axes if other is not ax)
+    assert scale.get_ylabel() == "share"
+    cells = {text.get_position(): text for text in ax.texts}
+    assert cells[2, 0].get_text() == "1.00" and cells[0, 1].get_text() == "0.50"
+    assert {place: text.get_text() for place, text in cells.items()} == {
+        (j, i): f"{matrix[i][j]:.2f}" for i in range(2) for j in range(3)
+    }
+    dark, light = cells[0, 0].get_color(), cells[2, 0].get_color()
+    assert (dark, light) == ("white", "black"), "numbers must stand out from their cell"
+    assert not any(line.get_visible() for line in ax.get_xgridlines())
+
+
+def test_without_digits_no_numbers_are_written():
+    assert not plots.heat_map(np.eye(2), "ab", "cd", label="x").texts
+
+
+def test_a_cell_without_a_value_is_left_open():
+    ax = draws(plots.heat_map([[0, np.nan], [1, 2]], "ab", "cd", label="x", digits=0))
+    assert sorted(text.get_text() for text in ax.texts) == ["0", "1", "2", "nan"]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (3,), (2, 3, 1)])
+def test_a_matrix_without_a_name_for_each_line_is_refused(shape):
+    with pytest.raises(ValueError, match=r"2 x 3 names for a matrix of \("):
+        plots.heat_map(np.zeros(shape), "ab", "cde", label="x")
+    assert not plt.get_fignums()
