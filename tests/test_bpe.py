@@ -1,0 +1,569 @@
+"""Byte-level BPE: every text comes back, and ids are those of the `tokenizers` library."""
+
+import json
+import os
+import pickle
+import random
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support import bpe, pre_tokens, tokenizer_json
+from support.bpe import BPETokenizer
+
+TEXT = (
+    "The lowest of the lower houses is low, lower than the newest of the wider ones.\n"
+    "It's 1999; they'll re-use 19 999 things, won't they?   Yes -- \n\n  they've done it.\n"
+    "词向量和子词。 Größe, naïve café, пример слова; 🙂👍🏽 and 👩‍👩‍👧 too!\n"
+) * 3
+
+HARD = [
+    "",
+    " ",
+    "a",
+    "\n\n \t\r\n",
+    "trailing space ",
+    "  two   three    four ",
+    "don't we'll I'M they'RE ''s 'tis",
+    "x=1234567890;y=3.14e-10",
+    "\x00\x01\x1c\x1d\x1e\x1f\x7f",
+    "a\x1cb!\x1f!",
+    "a\x85b\u1680c\u2003d\u2028e\u3000f\u00a0g",
+    "zero\u200bwidth\u200dand\ufeffmark",
+    "e\u0301 vs é, A\u030a\u0327",
+    "词元化：把文本切成词元。",
+    "עברית ગુજરાતી ไทย 한국어 ꙮ",
+    "👩‍👩‍👧‍👦🇨🇳🏴󠁧󠁢󠁥󠁮󠁧󠁿1️⃣",
+    "\U0001f9ff\U0002ffff\U0010ffff\ufffe\uffff",
+    "٣٤٥ Ⅷ ½ ² 一二",
+    "Ġ already looks like a byte symbol Ċ é",
+    "<|end|><pad>< pad >",
+]
+
+SPANS = [(0, 0x7F), (0x80, 0x24F), (0x300, 0x36F), (0x370, 0x1FFF), (0x2000, 0x206F)]
+SPANS += [(0x3000, 0x9FFF), (0xA700, 0xD7FF), (0xE000, 0xFFFF), (0x10000, 0x1FFFF)]
+SPANS += [(0x1F300, 0x1FAFF), (0x20000, 0x3FFFF), (0xE0000, 0x10FFFF), (0x10D40, 0x10D8F)]
+ODD = "\x00\x1c\x1f\x85\xa0\u1680\u180e\u200b\u200d\u2028\u202f\u3000\ufeff\r\n\t\x0b '\u0301\ufe0f"
+
+
+def random_strings(n: int, seed: int = 0) -> list[str]:
+    """Return n strings from all planes, thick with white space, marks and controls."""
+    rng = random.Random(seed)
+
+    def character() -> str:
+        kind = rng.random()
+        if kind < 0.5:
+            return rng.choice(ODD) if kind < 0.3 else rng.choice("abcdestr'12 ")
+        return chr(rng.randint(*rng.choice(SPANS)))
+
+    return ["".join(character() for _ in range(rng.randint(1, 50))) for _ in range(n)]
+
+
+def naive_merges(words: dict[str, int], n_merges: int) -> list[tuple[str, str]]:
+    """Return merges from recounting all pairs every time; of equal counts, the lowest ids."""
+    order = sorted(pre_tokens.byte_symbols())
+    symbols = pre_tokens.byte_symbols()
+    split = [[symbols[byte] for byte in word.encode()] for word in words]
+    merges = []
+    while len(merges) < n_merges:
+        counts: Counter = Counter()
+        for word, n in zip(split, words.values(), strict=True):
+            for pair in pairwise(word):
+                counts[pair] += n
+        if not counts:
+            break
+        best = min(counts, key=lambda p: (-counts[p], order.index(p[0]), order.index(p[1])))
+        merges.append(best)
+        order.append("".join(best))
+        for word in split:
+            for i in range(len(word) - 1):
+                if word[i : i + 2] == list(best):
+                    word[i : i + 2] = ["".join(best)]
+    return merges
+
+
+def naive_encode(tokenizer: BPETokenizer, text: str) -> list[int]:
+    """Return ids from merging, again and again, the leftmost of the pairs with the lowest rank."""
+    ranks = {merge: rank for rank, merge in enumerate(tokenizer.merges)}
+    ids = []
+    for pre_token in pre_tokens.split(text):
+        word = [pre_tokens.byte_symbols()[byte] for byte in pre_token.encode()]
+        while known := [pair for pair in pairwise(word) if pair in ranks]:
+            best = min(known, key=ranks.__getitem__)
+            i = list(pairwise(word)).index(best)
+            word[i : i + 2] = ["".join(best)]
+        ids += [tokenizer.vocab[symbol] for symbol in word]
+    return ids
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> BPETokenizer:
+    return BPETokenizer.train(TEXT, 400, ["<|end|>", "<pad>"])
+
+
+# Round trips
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_hard_strings_come_back(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode_bytes(ids) == text.encode()
+    assert all(0 <= i < tokenizer.vocab_size for i in ids)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text())
+def test_any_text_comes_back(text):
+    tokenizer = BPETokenizer.train(TEXT + text, 300)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary())
+def test_any_bytes_come_back(tokenizer, data):
+    assert tokenizer.decode_bytes(tokenizer.encode_bytes(data)) == data
+
+
+def test_bytes_that_are_text_get_the_ids_of_the_text(tokenizer):
+    assert tokenizer.encode_bytes(TEXT.encode()) == tokenizer.encode(TEXT)
+    assert tokenizer.encode_bytes(b"low\xff") == [*tokenizer.encode("low"), tokenizer.vocab["ÿ"]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(categories=["Cs", "Ll", "Zs"])))
+def test_lone_surrogates_come_back_when_asked_for(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids, errors="surrogatepass") == text
+    tokenizer.decode(ids).encode()  # by default they are replaced, so that UTF-8 can hold the text
+
+
+def test_bytes_that_are_not_utf8_are_replaced_in_text_only(tokenizer):
+    first_byte = [tokenizer.vocab[pre_tokens.byte_symbols()[0xC3]]]
+    assert tokenizer.decode(first_byte) == "\ufffd"
+    assert tokenizer.decode_bytes(first_byte) == b"\xc3"
+    with pytest.raises(UnicodeDecodeError):
+        tokenizer.decode(first_byte, errors="strict")
+
+
+def test_arrays_and_tensors_decode(tokenizer):
+    torch = pytest.importorskip("torch")
+    ids = tokenizer.encode(TEXT)
+    assert tokenizer.decode(np.array(ids, dtype=np.int32)) == TEXT
+    assert tokenizer.decode(torch.tensor(ids)) == TEXT
+    assert tokenizer.decode([]) == ""
+
+
+# What text is cut into
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("Hello world", ["Hello", " world"]),
+        ("I'll we've", ["I", "'ll", " we", "'ve"]),
+        ("I'LL", ["I", "'", "LL"]),
+        ("he's I'm can't they're he'd", "he|'s| I|'m| can|'t| they|'re| he|'d".split("|")),
+        ("a  b", ["a", " ", " b"]),
+        ("a \n b", ["a", " \n", " b"]),
+        ("a ", ["a", " "]),
+        ("in 1984!?", ["in", " 1984", "!?"]),
+        ("x1 y", ["x", "1", " y"]),
+        ("!\x1c!", ["!\x1c!"]),
+        ("a\u3000b", ["a", "\u3000", "b"]),
+    ],
+)
+def test_the_pattern_cuts_as_in_gpt2(text, parts):
+    assert pre_tokens.split(text) == parts
+
+
+@pytest.mark.parametrize("text", [*HARD, TEXT, "".join(random_strings(300))])
+def test_nothing_is_lost_and_pieces_are_whole_pre_tokens(text):
+    parts = pre_tokens.split(text)
+    assert "".join(parts) == text
+    assert [part for piece in pre_tokens.pieces(text) for part in pre_tokens.split(piece)] == parts
+
+
+def test_byte_symbols_are_printable_and_differ():
+    symbols = pre_tokens.byte_symbols()
+    assert len(set(symbols)) == 256 and all(symbol.isprintable() for symbol in symbols)
+    assert symbols[ord("a")] == "a" and symbols[ord(" ")] == "Ġ" and symbols[ord("\n")] == "Ċ"
+
+
+# Training and encoding against the slow, plain way
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_merges_are_those_of_recounting_every_time(seed):
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("abcdef", k=rng.randint(1, 7))) for _ in range(60)]
+    text = " ".join(rng.choices(words, k=400))
+    fast = BPETokenizer.train(text, 256 + 60)
+    assert fast.merges == naive_merges(Counter(pre_tokens.split(text)), len(fast.merges))
+
+
+@pytest.mark.parametrize("text", [TEXT, "aaaaaaa aaaa aa", *random_strings(20, seed=3)])
+def test_encoding_applies_merges_in_rank_order(tokenizer, text):
+    assert tokenizer.encode(text) == naive_encode(tokenizer, text)
+    own = BPETokenizer.train(text, 300)
+    assert own.encode(text) == naive_encode(own, text)
+
+
+def test_of_equal_counts_the_lowest_ids_are_merged_first():
+    by_hand = [("a", "b"), ("c", "d"), ("ab", "cd")]
+    assert BPETokenizer.train("cd\nab\nabcd", 259).merges == by_hand
+    # A new symbol has a higher id than every byte, so (z, z) goes before (ab, c).
+    assert BPETokenizer.train("abc\nzz", 258).merges == [("a", "b"), ("z", "z")]
+
+
+def test_repeated_letters_are_merged_from_the_left():
+    tokenizer = BPETokenizer.train("aaaaa", 257)
+    a, aa = tokenizer.vocab["a"], tokenizer.vocab["aa"]
+    assert tokenizer.encode("aaaaa") == [aa, aa, a]
+
+
+def test_ids_are_special_tokens_then_bytes_then_merges(tokenizer):
+    tokens = list(tokenizer.vocab)
+    assert list(tokenizer.vocab.values()) == list(range(400)) and tokenizer.vocab_size == 400
+    assert tokens[:2] == ["<|end|>", "<pad>"]
+    assert tokens[2:258] == sorted(pre_tokens.byte_symbols())
+    assert tokens[258:] == [a + b for a, b in tokenizer.merges]
+
+
+def test_training_stops_when_no_pair_is_left():
+    tokenizer = BPETokenizer.train("abab", 10_000)
+    assert tokenizer.vocab_size == 258
+    assert BPETokenizer.train([], 10_000).vocab_size == 256
+
+
+def test_texts_are_cut_one_by_one():
+    assert BPETokenizer.train(["ab", "cd"], 300).vocab.keys().isdisjoint({"bc"})
+    assert BPETokenizer.train(iter([TEXT]), 400).merges == BPETokenizer.train(TEXT, 400).merges
+
+
+def test_special_tokens_are_found_longest_first():
+    tokenizer = BPETokenizer.train(TEXT, 300, ["<e>", "<e><e>", "e t", "."])
+    assert tokenizer.encode("<e><e><e>") == [1, 0]
+    assert tokenizer.encode("<e t>")[1] == 2 and tokenizer.encode("a.")[-1] == 3
+    assert tokenizer.decode([1, 0, 2, 3]) == "<e><e><e>e t."
+
+
+def test_long_pieces_do_not_take_quadratic_time():
+    start = time.perf_counter()
+    tokenizer = BPETokenizer.train("acgt" * 20_000, 280)
+    assert tokenizer.decode(tokenizer.encode("acgtt" * 20_000)) == "acgtt" * 20_000
+    assert time.perf_counter() - start < 20  # quadratic: minutes
+
+
+def test_the_cache_is_bounded_and_changes_nothing(monkeypatch):
+    plain = BPETokenizer.train(TEXT, 350)
+    expected = plain.encode(TEXT)
+    monkeypatch.setattr(bpe, "_CACHE_ENTRIES", 7)
+    monkeypatch.setattr(bpe, "_CACHE_LENGTH", 5)
+    small = BPETokenizer(plain.vocab, plain.merges)
+    assert small.encode(TEXT) == expected == small.encode(TEXT)
+    assert 0 < len(small._ids) <= 7 and max(map(len, small._ids)) <= 5
+
+
+def test_a_batch_is_the_texts_one_by_one(tokenizer):
+    lines = TEXT.splitlines(keepends=True)
+    assert tokenizer.encode_batch(lines) == [tokenizer.encode(line) for line in lines]
+
+
+# Files
+
+
+def test_saved_and_loaded_is_the_same(tokenizer, tmp_path):
+    path = tmp_path / "bpe.json"
+    tokenizer.save(path)
+    assert os.listdir(tmp_path) == ["bpe.json"]
+    for again in (
+        BPETokenizer.load(str(path)),
+        BPETokenizer.from_tokenizer_json(str(path)),
+        BPETokenizer.from_tokenizer_json(path.read_text(encoding="utf-8")),
+        pickle.loads(pickle.dumps(tokenizer)),
+    ):
+        assert (again.vocab, again.merges) == (tokenizer.vocab, tokenizer.merges)
+        assert again.special_tokens == tokenizer.special_tokens
+        assert again.encode(TEXT + "<pad>") == tokenizer.encode(TEXT + "<pad>")
+
+
+def test_a_file_is_never_half_written(tokenizer, tmp_path, monkeypatch):
+    path = tmp_path / "bpe.json"
+    tokenizer.save(path)
+    before = path.read_bytes()
+
+    def full_disk(self, *args, **kwargs):
+        Path.write_bytes(self, b"half a fi")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    with pytest.raises(OSError, match="disk full"):
+        tokenizer.save(path)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["bpe.json"]
+
+
+def test_who_reads_while_it_is_saved_sees_the_old_file_whole(tokenizer, tmp_path):
+    path = tmp_path / "bpe.json"
+    tokenizer.save(path)
+    with path.open(encoding="utf-8") as reader:
+        BPETokenizer.train("another", 260).save(path)
+        assert reader.read() == tokenizer.to_tokenizer_json()
+    assert BPETokenizer.load(path).vocab_size == 260
+
+
+def changed(tokenizer: BPETokenizer, **values: object) -> str:
+    """Return the tokenizer's JSON with some values changed; `__` stands for a step inside."""
+    data = json.loads(tokenizer.to_tokenizer_json())
+    for name, value in values.items():
+        *path, last = name.split("__")
+        inner = data
+        for key in path:
+            inner = inner[key]
+        inner[last] = value
+    return json.dumps(data)
+
+
+def test_both_ways_to_write_merges_are_read(tokenizer):
+    pairs = changed(tokenizer, model__merges=[list(merge) for merge in tokenizer.merges])
+    assert BPETokenizer.from_tokenizer_json(pairs).merges == tokenizer.merges
+    assert json.loads(tokenizer.to_tokenizer_json())["model"]["merges"][0] == " ".join(
+        tokenizer.merges[0]
+    )
+
+
+def test_the_form_that_gpt2_was_published_in_is_read(tokenizer):
+    """No model type, no use_regex, empty prefixes, the special token at the end."""
+    plain = BPETokenizer.train(TEXT, 300)
+    data = json.loads(plain.to_tokenizer_json())
+    end = {"id": 300, "special": True, "content": "<|endoftext|>", "single_word": False}
+    data["added_tokens"] = [{**end, "lstrip": False, "rstrip": False, "normalized": False}]
+    del data["model"]["type"], data["pre_tokenizer"]["use_regex"]
+    data["model"] |= {"continuing_subword_prefix": "", "end_of_word_suffix": "", "unk_token": ""}
+    data["post_processor"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}
+    again = BPETokenizer.from_tokenizer_json(json.dumps(data))
+    assert again.encode(TEXT + "<|endoftext|>") == [*plain.encode(TEXT), 300]
+
+
+BYTES_ONLY = {symbol: i for i, symbol in enumerate(pre_tokens.byte_symbols())}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model__type": "WordPiece"}, "model.type is 'WordPiece'"),
+        ({"model": None}, "model.merges must be a list, not NoneType"),
+        ({"model": []}, "model must be a JSON object, not list"),
+        ({"model__vocab": ["a"]}, "vocab must be a JSON object"),
+        ({"model__merges": None}, "model.merges must be a list"),
+        ({"model__merges": ["a b c"]}, "got 'a b c'"),
+        ({"model__merges": [["a", 1]]}, r"got \['a', 1\]"),
+        ({"model__merges": ["a qqq"]}, r"not in the vocabulary: \['qqq', 'aqqq'\]"),
+        ({"model__vocab__zz": 400_000}, r"must be 0\.\.400, each once"),
+        ({"model__vocab__zz": 5}, "each once"),
+        ({"model__vocab__zz": True}, "each once"),
+        ({"model__vocab__zz": "400"}, "each once"),
+        ({"model__dropout": 0.1}, r"model.dropout is 0\.1"),
+        ({"model__ignore_merges": True}, "ignore_merges is True"),
+        ({"model__byte_fallback": True}, "byte_fallback is True"),
+        ({"model__end_of_word_suffix": "</w>"}, "end_of_word_suffix is '</w>'"),
+        ({"pre_tokenizer": None}, "pre_tokenizer.type is None"),
+        ({"pre_tokenizer__add_prefix_space": True}, "add_prefix_space is True"),
+        ({"pre_tokenizer__use_regex": False}, "use_regex is False"),
+        ({"decoder": {"type": "WordPiece"}}, "decoder.type is 'WordPiece'"),
+        ({"post_processor": {"type": "TemplateProcessing"}}, "post_processor.type"),
+        ({"normalizer": {"type": "NFC"}}, "normalizer is"),
+        ({"padding": {}}, "padding is {}"),
+        ({"added_tokens": ["<pad>"]}, "needs an id and a content"),
+        ({"added_tokens": [{"id": 9, "content": "<pad>"}]}, "gives it the id 1"),
+        ({"added_tokens": [{"id": 1, "content": "<pad>", "lstrip": True}]}, "supported are only"),
+        ({"added_tokens": [{"id": 1, "content": "<pad>", "special": False}]}, "supported are only"),
+        ({"model__vocab": {"a": 0}, "model__merges": [], "added_tokens": []}, "without an id"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(tokenizer, values, message):
+    with pytest.raises(ValueError, match=message):
+        BPETokenizer.from_tokenizer_json(changed(tokenizer, **values))
+
+
+@pytest.mark.parametrize("text", ["", "no-such-file.json", "<html>Access Denied</html>", "{"])
+def test_what_is_not_json_is_refused(text):
+    with pytest.raises(ValueError, match="not JSON"):
+        BPETokenizer.from_tokenizer_json(text)
+    with pytest.raises(ValueError, match="JSON object, not list"):
+        tokenizer_json.read(b"[]")
+
+
+def test_a_missing_file_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        BPETokenizer.load(tmp_path / "none.json")
+
+
+# Mistakes by the caller
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocab_size": 255}, "vocab_size is 255; it must be an integer of at least 256"),
+        ({"vocab_size": 257, "special_tokens": ["<a>", "<b>"]}, "at least 258"),
+        ({"vocab_size": 300.0}, "must be an integer"),
+        ({"vocab_size": "300"}, "must be an integer"),
+        ({"special_tokens": ["<a>", "<b>", "<a>"]}, r"given twice: \['<a>'\]"),
+        ({"special_tokens": ["<a>", ""]}, "not empty"),
+        ({"special_tokens": [None]}, "must be a str"),
+        ({"special_tokens": ["\ud800"]}, "without lone surrogates"),
+        ({"special_tokens": ["é"]}, "use ASCII"),
+        ({"special_tokens": "<pad>"}, "must be a list of str, not '<pad>'"),
+        ({"texts": b"abc"}, "must hold str, not int"),
+        ({"texts": ["abc", None]}, "must hold str, not NoneType"),
+    ],
+)
+def test_training_refuses_what_cannot_be(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        BPETokenizer.train(**{"texts": "abc", "vocab_size": 300, **arguments})
+
+
+@pytest.mark.parametrize("bad", [-1, 400, 10**9, None, "a"])
+def test_an_id_that_does_not_exist_raises(tokenizer, bad):
+    for decode in (tokenizer.decode, tokenizer.decode_bytes):
+        with pytest.raises(ValueError, match=r"no token has the id .*; ids are 0\.\.399"):
+            decode([5, bad])
+
+
+def test_encoding_wants_a_str(tokenizer):
+    with pytest.raises(ValueError, match="must be a str, not bytes"):
+        tokenizer.encode(b"abc")
+
+
+# The same as the `tokenizers` library
+
+
+def library_tokenizer(texts: list[str], vocab_size: int, special_tokens: list[str]):
+    """Return what `tokenizers` learns from the same texts."""
+    library = pytest.importorskip("tokenizers")
+    byte_level = library.pre_tokenizers.ByteLevel
+    theirs = library.Tokenizer(library.models.BPE())
+    theirs.pre_tokenizer = byte_level(add_prefix_space=False, use_regex=True)
+    theirs.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=special_tokens,
+        initial_alphabet=byte_level.alphabet(),
+        show_progress=False,
+    )
+    theirs.train_from_iterator(texts, trainer)
+    return theirs
+
+
+def same_as_the_library(texts: list[str], vocab_size: int, special_tokens: list[str]):
+    """Return (ours, theirs) after checking that vocabulary, merges and ids of `texts` agree."""
+    ours = BPETokenizer.train(texts, vocab_size, special_tokens)
+    theirs = library_tokenizer(texts, vocab_size, special_tokens)
+    read = BPETokenizer.from_tokenizer_json(theirs.to_str())
+    assert (ours.vocab, ours.merges) == (read.vocab, read.merges)
+    assert ours.special_tokens == read.special_tokens
+    assert ours.encode_batch(texts) == [e.ids for e in theirs.encode_batch(texts)]
+    return ours, theirs
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ids_are_the_librarys_on_texts_full_of_ties(seed):
+    """Few letters make many ties; some special tokens are spelled like a symbol."""
+    rng = random.Random(seed)
+    letters = rng.choice(["ab", "abc", "a", "ab ", "aé中 "])
+    texts = ["".join(rng.choices(letters, k=rng.randint(0, 400))) for _ in range(3)]
+    special = rng.sample(["<pad>", "ab", "aba", "a", "a b"], rng.randint(0, 3))
+    same_as_the_library([*texts, "<pad>aba b"], 262 + rng.randint(0, 150), special)
+
+
+def test_a_symbol_spelled_like_a_special_token_has_its_id():
+    tokenizer = BPETokenizer.train("abab abab", 300, ["<pad>", "ab"])
+    assert tokenizer.vocab["ab"] == 1 and ("a", "b") in tokenizer.merges
+    assert tokenizer.vocab_size == 258 + len(tokenizer.merges) - 1
+
+
+def test_ids_are_the_librarys_on_hard_strings():
+    ours, theirs = same_as_the_library([TEXT, *HARD], 600, ["<|end|>", "<pad>", "<p"])
+    for text in [*HARD, "<p<pad>>", "<|end|><|end|>"]:
+        assert ours.encode(text) == theirs.encode(text).ids
+
+
+def test_ids_are_the_librarys_on_random_unicode():
+    needs_unicode_16()
+    strings = random_strings(1000)
+    ours, theirs = same_as_the_library([TEXT], 400, ["<pad>"])
+    for text, encoding in zip(strings, theirs.encode_batch(strings), strict=True):
+        assert ours.encode(text) == encoding.ids, ascii(text)
+        assert ours.decode(encoding.ids) == text
+    same_as_the_library(strings, 1000, [])
+
+
+def needs_unicode_16() -> None:
+    """Skip with releases of `tokenizers` that know an older Unicode."""
+    library = pytest.importorskip("tokenizers")
+    if tuple(map(int, library.__version__.split(".")[:2])) < (0, 21):
+        pytest.skip("this release of tokenizers knows a Unicode before version 16")
+
+
+def test_letters_and_numbers_are_those_of_the_library():
+    """Every code point that `regex` calls a letter or a number, and each 64th of the others."""
+    needs_unicode_16()
+    library = pytest.importorskip("tokenizers")
+    regex = pytest.importorskip("regex")
+    byte_level = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    everything = (chr(i) for i in range(0x110000) if not 0xD800 <= i <= 0xDFFF)
+    word = regex.compile(r"[\p{L}\p{N}\s]")
+    some = [c for c in everything if word.match(c) or ord(c) % 64 == 0]
+    for start in range(0, len(some), 2000):
+        text = "".join(f"a{c}1 !{c}!" for c in some[start : start + 2000])
+        theirs = [text[a:b] for _, (a, b) in byte_level.pre_tokenize_str(text)]
+        assert pre_tokens.split(text) == theirs
+
+
+def test_the_library_reads_our_file(tokenizer, tmp_path):
+    library = pytest.importorskip("tokenizers")
+    tokenizer.save(tmp_path / "bpe.json")
+    theirs = library.Tokenizer.from_file(str(tmp_path / "bpe.json"))
+    text = TEXT + "<pad> and <|end|>"
+    assert theirs.encode(text).ids == tokenizer.encode(text)
+    assert theirs.decode(tokenizer.encode(TEXT)) == TEXT
+    assert theirs.get_vocab() == tokenizer.vocab
+    trained = library_tokenizer([TEXT], 400, ["<|end|>", "<pad>"])
+    written, ours = json.loads(trained.to_str()), json.loads(tokenizer.to_tokenizer_json())
+    for name in ("added_tokens", "pre_tokenizer", "decoder"):
+        assert written[name] == ours[name]
+    reverse = changed(tokenizer, added_tokens=ours["added_tokens"][::-1])
+    assert BPETokenizer.from_tokenizer_json(reverse).to_tokenizer_json() == json.dumps(
+        ours, ensure_ascii=False
+    )
+
+
+REAL = {
+    "ptb/ptb.train.txt": None,
+    "wikitext-2/wiki.valid.tokens": 300_000,
+    "wikitext-2/wiki.test.tokens": 300_000,
+    "shakespeare/input.txt": 300_000,
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_ids_are_the_librarys_on_real_text(name):
+    folder = os.environ.get("PRETRAIN_DATA_DIR")
+    path = Path(folder or ".") / name
+    if not folder or not path.is_file():
+        pytest.skip(f"PRETRAIN_DATA_DIR holds no {name}")
+    text = path.read_text(encoding="utf-8")[: REAL[name]]
+    lines = text.splitlines(keepends=True)
+    theirs = library_tokenizer(lines, 8192, ["<pad>", "<|end|>"])
+    ours = BPETokenizer.train(lines, 8192, ["<pad>", "<|end|>"])
+    read = BPETokenizer.from_tokenizer_json(theirs.to_str())
+    assert (ours.vocab, ours.merges) == (read.vocab, read.merges) and ours.vocab_size == 8192
+    ids = ours.encode(text)
+    assert ids == theirs.encode(text).ids and ours.decode(ids) == text
