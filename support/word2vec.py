@@ -1,0 +1,300 @@
+"""word2vec: skip-gram and CBOW with negative sampling, and with hierarchical softmax.
+
+Training goes by blocks of consecutive words. All inputs of a block meet all candidates of the same
+block in one small matrix product, and a weight matrix says how much each of these meetings counts.
+Most count nothing; computing them all is still several times faster than picking out the few.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+
+from support import profile
+from support.huffman import HuffmanTree
+from support.vectors import WordVectors
+from support.vocab import Corpus
+
+BLOCK = 32  # words a block: small enough to waste little, large enough for fast products
+NOISE_WORDS = 32  # noise words that the words of a block share
+NOISE_TABLE = 2**20
+
+
+@dataclass
+class Word2Vec:
+    """What training gives back.
+
+    vectors: the word vectors (of center words in skip-gram, of context words in CBOW).
+    context: the other side's vectors; None with hierarchical softmax, whose nodes are not words.
+    losses: nats a prediction (a pair in skip-gram, a word in CBOW), about 100 values an epoch.
+    words_per_second, centers_per_second: with and without the words that subsampling left out.
+    """
+
+    vectors: WordVectors
+    context: WordVectors | None
+    losses: list[float] = field(default_factory=list)
+    words_per_second: float = 0.0
+    centers_per_second: float = 0.0
+
+
+@dataclass
+class Examples:
+    """The skip-gram examples of one pass over a corpus, one row a (center, context) pair.
+
+    centers, contexts: (n_pairs,) int32. negatives: (n_pairs, K) int32. n_centers: the words kept.
+    """
+
+    centers: np.ndarray
+    contexts: np.ndarray
+    negatives: np.ndarray
+    n_centers: int
+
+
+def keep_probability(counts: np.ndarray, threshold: float) -> np.ndarray:
+    """Return the chance that subsampling keeps each word, (vocab_size,); 1 for rare words.
+
+    Source: Mikolov et al. 2013b, eq. 5: a word is left out with probability 1 - sqrt(t / f).
+    """
+    share = counts / max(counts.sum(), 1)
+    return np.sqrt(np.minimum(threshold / np.maximum(share, 1e-12), 1.0))
+
+
+def noise_table(counts: np.ndarray, power: float = 0.75, size: int = NOISE_TABLE) -> np.ndarray:
+    """Return word ids, each as often as its noise probability says: a uniform pick is a noise word.
+
+    Shares are exact to 1 / size. Source: Mikolov et al. 2013b, section 2.2, unigram^0.75.
+    """
+    cumulative = np.cumsum(counts.astype(np.float64) ** power)
+    quantiles = (np.arange(size) + 0.5) / size * cumulative[-1]
+    return np.searchsorted(cumulative, quantiles).astype(np.int32)
+
+
+def skipgram_examples(
+    corpus: Corpus, window: int = 5, negatives: int = 5, subsample: float = 1e-4, seed: int = 0
+) -> Examples:
+    """Return all pairs of one pass with their noise words, none of which equals its context word.
+
+    Raises: ValueError for a window or a number of negatives below 1, or a negative threshold.
+    """
+    _at_least(window=(window, 1), negatives=(negatives, 1), subsample=(subsample, 0))
+    rng = np.random.default_rng(seed)
+    ids = corpus.ids
+    sentence = np.repeat(np.arange(len(corpus), dtype=np.int32), np.diff(corpus.offsets))
+    if subsample:
+        keep = keep_probability(corpus.counts, subsample).astype(np.float32)
+        kept = rng.random(len(ids), dtype=np.float32) < keep[ids]
+        ids, sentence = ids[kept], sentence[kept]
+    reach = rng.integers(1, window + 1, len(ids), dtype=np.int8)
+    centers, contexts = [], []
+    for distance in range(1, window + 1):
+        together = sentence[distance:] == sentence[:-distance]
+        left, right = ids[:-distance], ids[distance:]
+        forward = together & (reach[:-distance] >= distance)
+        backward = together & (reach[distance:] >= distance)
+        centers += [left[forward], right[backward]]
+        contexts += [right[forward], left[backward]]
+    center, context = np.concatenate(centers), np.concatenate(contexts)
+    table = noise_table(corpus.counts)
+    noise = table[rng.integers(0, len(table), (len(center), negatives), dtype=np.uint32)]
+    flat, partner = noise.reshape(-1), context[:, None]
+    while len(clash := np.flatnonzero(noise == partner)) and table[0] < table[-1]:
+        flat[clash] = table[rng.integers(0, len(table), len(clash))]
+    return Examples(center, context, noise, len(ids))
+
+
+def train(
+    corpus: Corpus,
+    *,
+    model: str = "skipgram",
+    loss: str = "negative",
+    dim: int = 100,
+    window: int = 5,
+    negatives: int = 5,
+    subsample: float = 1e-4,
+    epochs: int = 5,
+    lr: float = 0.2,
+    batch: int = 2048,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
+) -> Word2Vec:
+    """Return word vectors trained on a corpus.
+
+    Args: model "skipgram" or "cbow"; loss "negative" or "hierarchical"; window: the largest, each
+    center draws its own from 1 … window; lr falls linearly to 0; batch: center words a step.
+    The same seed gives the same vectors on one machine (on a GPU only with
+    `torch.use_deterministic_algorithms(True)`).
+    Raises: ValueError for arguments out of range or if subsampling leaves fewer than two words;
+    FloatingPointError if the loss stops being a number.
+    Source: Mikolov et al. 2013a, 2013b; AdaGrad by rows after Duchi et al. 2011.
+    """
+    if model not in ("skipgram", "cbow"):
+        raise ValueError(f"model must be 'skipgram' or 'cbow', given {model!r}")
+    if loss not in ("negative", "hierarchical"):
+        raise ValueError(f"loss must be 'negative' or 'hierarchical', given {loss!r}")
+    _at_least(dim=(dim, 1), window=(window, 1), negatives=(negatives, 1), epochs=(epochs, 1))
+    _at_least(subsample=(subsample, 0), lr=(lr, 0), batch=(batch, BLOCK))
+    device = torch.device(device or profile.device())
+    trainer = _Trainer(corpus, model, loss, dim, window, negatives, seed, device)
+    shown = profile.progress_enabled() if progress is None else progress
+    losses, centers, start = [], 0, time.perf_counter()
+    with tqdm(
+        total=epochs * len(corpus.ids), unit="word", unit_scale=True, disable=not shown
+    ) as bar:
+        for epoch in range(epochs):
+            text = trainer.subsample(subsample)
+            steps = math.ceil(text.n_blocks / (batch // BLOCK))
+            for step, (words, together) in enumerate(text.batches(batch // BLOCK)):
+                rate = lr * (1 - (epoch + step / steps) / epochs)
+                report = step % max(steps // 100, 1) == 0
+                value = trainer.step(words, together, rate, report)
+                if value is not None:
+                    losses.append(value)
+                bar.update(len(corpus.ids) // steps)
+            centers += text.n_words
+    seconds = time.perf_counter() - start
+    words = corpus.vocab.get_itos()
+    context = WordVectors(words, trainer.outputs.cpu().numpy()) if loss == "negative" else None
+    return Word2Vec(
+        WordVectors(words, trainer.inputs.cpu().numpy()),
+        context,
+        losses,
+        epochs * len(corpus.ids) / seconds,
+        centers / seconds,
+    )
+
+
+@dataclass
+class _Text:
+    """The words of one epoch, padded so that every block has its whole window on both sides."""
+
+    ids: Tensor  # (window + n_blocks * BLOCK + window,)
+    sentence: Tensor  # the same shape; negative in the padding
+    window: int
+    n_words: int
+    order: Tensor  # (n_blocks,) the order in which the blocks are visited
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.order)
+
+    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield words (n, BLOCK + 2 window) and which two share a sentence (n, BLOCK, same)."""
+        span = torch.arange(BLOCK + 2 * self.window, device=self.ids.device)
+        for blocks in self.order.split(size):
+            places = blocks[:, None] * BLOCK + span
+            sentence = self.sentence[places]
+            center = sentence[:, self.window : -self.window, None]
+            yield self.ids[places], (center == sentence[:, None, :]) & (center >= 0)
+
+
+class _Trainer:
+    """Inputs, outputs, their AdaGrad sums, and the step that changes them."""
+
+    def __init__(self, corpus, model, loss, dim, window, negatives, seed, device):
+        self.model, self.window, self.negatives = model, window, negatives
+        self.rng = torch.Generator(device).manual_seed(seed)
+        self.counts = corpus.counts
+        size = len(corpus.vocab)
+        self.ids = torch.from_numpy(corpus.ids).long().to(device)
+        sentence = np.repeat(np.arange(len(corpus)), np.diff(corpus.offsets))
+        self.sentence = torch.from_numpy(sentence).to(device)
+        self.tree = HuffmanTree.from_counts(self.counts).to(device) if loss != "negative" else None
+        self.noise = torch.from_numpy(noise_table(self.counts)).long().to(device)
+        self.inputs = (torch.rand(size, dim, generator=self.rng, device=device) - 0.5) / dim
+        self.outputs = torch.zeros(size, dim, device=device)
+        self.squares = {id(self.inputs): torch.full((size,), 1e-8, device=device)}
+        self.squares[id(self.outputs)] = torch.full((size,), 1e-8, device=device)
+        places = torch.arange(BLOCK + 2 * window, device=device) - window
+        distance = (places - torch.arange(BLOCK, device=device)[:, None]).abs()
+        self.distance = distance.masked_fill(distance == 0, window + 1)  # (BLOCK, BLOCK + 2 window)
+
+    def subsample(self, threshold: float) -> _Text:
+        """Return the words of a fresh epoch, frequent ones thinned out, blocks in random order."""
+        ids, sentence, device = self.ids, self.sentence, self.ids.device
+        if threshold:
+            keep = torch.from_numpy(keep_probability(self.counts, threshold)).float().to(device)
+            chance = torch.rand(len(ids), generator=self.rng, device=device)
+            kept = chance < keep[ids]
+            ids, sentence = ids[kept], sentence[kept]
+        if len(ids) < 2:
+            raise ValueError(f"{len(ids)} words left after subsampling; raise the threshold")
+        n_blocks = math.ceil(len(ids) / BLOCK)
+        padding = (self.window, self.window + n_blocks * BLOCK - len(ids))
+        order = torch.randperm(n_blocks, generator=self.rng, device=device)
+        sentence = F.pad(sentence, padding, value=-1)
+        return _Text(F.pad(ids, padding), sentence, self.window, len(ids), order)
+
+    def step(self, words: Tensor, together: Tensor, rate: float, report: bool) -> float | None:
+        """Change the vectors by one batch of blocks; return the mean loss if `report`."""
+        n, width = words.shape
+        center = words[:, self.window : width - self.window]  # (n, BLOCK)
+        reach = torch.randint(
+            1, self.window + 1, (n, BLOCK, 1), generator=self.rng, device=words.device
+        )
+        pairs = (together & (self.distance <= reach)).float()  # (n, BLOCK, width)
+        if self.model == "skipgram":
+            rows, mix, targets, hits = center, None, words, pairs
+        else:
+            in_window = pairs.sum(2, keepdim=True)
+            rows, mix, targets = words, pairs / in_window.clamp(min=1), center
+            hits = torch.eye(BLOCK, device=words.device) * (in_window > 0)
+        columns, label, weight = self.candidates(targets, hits)
+
+        u = self.outputs[columns]  # (n, C, dim)
+        v = self.inputs[rows]  # (n, R, dim)
+        h = v if mix is None else mix @ v  # (n, BLOCK, dim)
+        score = h @ u.mT  # (n, BLOCK, C)
+        error = weight * (label - torch.sigmoid(score))  # minus the gradient in the score
+        grad_h, grad_u = error @ u, error.mT @ h
+        self.ascend(self.inputs, rows, grad_h if mix is None else mix.mT @ grad_h, rate)
+        self.ascend(self.outputs, columns, grad_u, rate)
+        if not report:
+            return None
+        loss = float((weight * F.softplus((1 - 2 * label) * score)).sum() / hits.sum().clamp(min=1))
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss became {loss}; lower lr (now {rate:.3g})")
+        return loss
+
+    def candidates(self, targets: Tensor, hits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the output rows that a block's inputs are scored against, with labels and weights.
+
+        Args: targets (n, T) the words to predict; hits (n, BLOCK, T) the weight of each.
+        Returns: rows (n, C), labels (n, 1, C) and weights (n, BLOCK, C).
+        """
+        n = len(targets)
+        if self.tree is None:
+            pick = torch.randint(
+                len(self.noise), (n, NOISE_WORDS), generator=self.rng, device=targets.device
+            )
+            label = torch.zeros(n, 1, targets.shape[1] + NOISE_WORDS, device=targets.device)
+            label[:, :, : targets.shape[1]] = 1
+            share = hits.sum(2, keepdim=True) * (self.negatives / NOISE_WORDS)
+            weight = torch.cat([hits, share.expand(-1, -1, NOISE_WORDS)], 2)
+            return torch.cat([targets, self.noise[pick]], 1), label, weight
+        on_path = self.tree.on_path[targets]  # (n, T, depth)
+        weight = hits[:, :, :, None] * on_path[:, None]
+        turns = self.tree.turns[targets].reshape(n, 1, -1)
+        return self.tree.nodes[targets].reshape(n, -1), turns, weight.flatten(2)
+
+    def ascend(self, table: Tensor, rows: Tensor, gradient: Tensor, rate: float) -> None:
+        """Add the gradient to rows of a table, each row at a rate that falls as it is used."""
+        rows, gradient = rows.reshape(-1), gradient.reshape(-1, gradient.shape[-1])
+        squares = self.squares[id(table)]
+        squares.index_add_(0, rows, gradient.square().mean(1))
+        scale = rate * torch.rsqrt(squares[rows])
+        table.index_add_(0, rows, gradient * scale[:, None])
+
+
+def _at_least(**limits: tuple[float, float]) -> None:
+    for name, (value, least) in limits.items():
+        if not value >= least:
+            raise ValueError(f"{name} must be at least {least}, given {value}")

@@ -1,0 +1,572 @@
+"""word2vec: examples by their statistics, one step against autograd, training by what it learns."""
+
+import itertools
+import math
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import logsigmoid
+
+from support import profile, toyworld, word2vec
+from support.vectors import WordVectors
+from support.vocab import Corpus, Vocab
+from support.word2vec import BLOCK, NOISE_WORDS, keep_probability, noise_table, skipgram_examples
+
+CPU = torch.device("cpu")
+VARIANTS = list(itertools.product(["skipgram", "cbow"], ["negative", "hierarchical"]))
+all_variants = pytest.mark.parametrize(("model", "loss"), VARIANTS)
+
+
+def corpus_of(sentences, size=None):
+    """Return the corpus whose sentences are the given lists of ids."""
+    ids = np.concatenate([np.array(s, np.int32) for s in sentences])
+    offsets = np.cumsum([0, *map(len, sentences)]).astype(np.int64)
+    return Corpus(ids, offsets, Vocab(f"w{i}" for i in range(size or ids.max() + 1)))
+
+
+def own_ids(lengths):
+    """Return a corpus of sentences of the given lengths in which each place has its own id."""
+    ends = np.cumsum([0, *lengths])
+    return corpus_of([list(range(a, b)) for a, b in itertools.pairwise(ends)])
+
+
+@pytest.fixture(scope="module")
+def toy_text():
+    return Corpus.from_text(toyworld.text(seed=0, n=2000))
+
+
+# ----------------------------------------------------------------------------- probabilities
+def test_subsampling_keeps_a_word_with_the_papers_probability():
+    counts = np.array([900, 90, 9, 1, 0])
+    for threshold in (1e-3, 1e-2, 0.05):
+        expected = [min(1, math.sqrt(threshold / (n / 1000))) if n else 1 for n in counts]
+        np.testing.assert_allclose(keep_probability(counts, threshold), expected, rtol=1e-12)
+    assert keep_probability(np.zeros(3, int), 1e-3).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("power", [0.75, 1.0, 0.5])
+def test_the_noise_table_holds_each_word_as_often_as_its_share(power):
+    counts = np.array([0, 1000, 3, 0, 50, 7, 1, 0])
+    table = noise_table(counts, power, size=50_000)
+    assert table.shape == (50_000,) and table.dtype == np.int32
+    share = counts**power / (counts**power).sum()
+    held = np.bincount(table, minlength=len(counts))
+    assert np.abs(held - 50_000 * share).max() <= 1
+    assert held[counts == 0].sum() == 0
+
+
+def test_the_default_noise_is_unigram_to_the_three_quarters():
+    table = noise_table(np.array([16, 1]))
+    assert len(table) == 2**20
+    assert (table == 0).mean() == pytest.approx(8 / 9, abs=2e-6)
+
+
+# ---------------------------------------------------------------------------- skip-gram pairs
+TOY = [list(range(7)), list(range(5, 10))]
+
+
+def pairs_of(examples):
+    return list(zip(examples.centers.tolist(), examples.contexts.tolist(), strict=True))
+
+
+def within(sentences, window):
+    return [
+        (s[i], s[j])
+        for s in sentences
+        for i in range(len(s))
+        for j in range(len(s))
+        if 0 < abs(i - j) <= window
+    ]
+
+
+def test_pairs_of_the_toy_sentences_lie_in_a_window_and_a_sentence():
+    corpus = corpus_of(TOY)
+    near, far = within(TOY, 1), set(within(TOY, 2)) - set(within(TOY, 1))
+    seen = set()
+    for seed in range(25):
+        pairs = pairs_of(skipgram_examples(corpus, window=2, subsample=0, seed=seed))
+        assert sorted(p for p in pairs if p not in far) == sorted(near)
+        assert len(set(pairs) & far) == len(pairs) - len(near)
+        seen |= set(pairs)
+    assert seen == set(within(TOY, 2))
+
+
+def test_with_a_window_of_one_the_pairs_are_all_neighbors():
+    lengths = [1, 2, 5, 1, 1, 3]
+    corpus = own_ids(lengths)
+    examples = skipgram_examples(corpus, window=1, subsample=0)
+    assert sorted(pairs_of(examples)) == sorted(within([s.tolist() for s in corpus], 1))
+    assert examples.n_centers == sum(lengths)
+
+
+def test_examples_have_the_stated_shapes():
+    examples = skipgram_examples(corpus_of(TOY), window=3, negatives=4, subsample=0)
+    n = len(examples.centers)
+    assert examples.centers.shape == examples.contexts.shape == (n,)
+    assert examples.negatives.shape == (n, 4)
+    assert {a.dtype for a in (examples.centers, examples.contexts, examples.negatives)} == {
+        np.dtype(np.int32)
+    }
+
+
+@pytest.mark.parametrize("window", [2, 5, 30])
+def test_each_distance_comes_as_often_as_a_uniform_window_reaches_it(window):
+    lengths = np.random.default_rng(0).integers(1, 25, 1500)
+    corpus = own_ids(lengths)
+    sentence = np.repeat(np.arange(len(lengths)), lengths)
+    examples = skipgram_examples(corpus, window, negatives=1, subsample=0, seed=1)
+    assert (sentence[examples.centers] == sentence[examples.contexts]).all()
+    distances = np.abs(examples.centers - examples.contexts)
+    assert len(set(pairs_of(examples))) == len(distances)
+    for distance in range(1, window + 2):
+        possible = 2 * np.maximum(lengths - distance, 0).sum()
+        chance = max(window - distance + 1, 0) / window
+        spread = math.sqrt(possible * chance * (1 - chance))
+        found = (distances == distance).sum()
+        assert abs(found - possible * chance) <= 4.5 * spread, f"{found} pairs {distance} apart"
+
+
+def test_no_negative_is_the_context_and_all_follow_the_noise():
+    rng = np.random.default_rng(0)
+    share = np.array([0.6, 0.2, 0.1, 0.06, 0.04])
+    corpus = corpus_of(rng.choice(5, (800, 20), p=share))
+    examples = skipgram_examples(corpus, window=2, negatives=3, subsample=0, seed=2)
+    assert (examples.negatives != examples.contexts[:, None]).all()
+    noise = corpus.counts**0.75
+    chi_square, freedom = 0.0, 0
+    for column in range(3):
+        for context in range(5):
+            found = examples.negatives[examples.contexts == context, column]
+            found = np.delete(np.bincount(found, minlength=5), context)
+            expected = np.delete(noise, context) / np.delete(noise, context).sum() * found.sum()
+            chi_square += ((found - expected) ** 2 / expected).sum()
+            freedom += 3
+    assert chi_square < freedom + 4.5 * math.sqrt(2 * freedom)
+
+
+def test_a_text_of_one_word_ends():
+    found = []
+
+    def search():
+        for text in (Corpus.from_text("a a a"), Corpus.from_text("a a a", unk="<unk>")):
+            examples = skipgram_examples(text, window=2, subsample=0)
+            found.append(set(examples.negatives.ravel().tolist()) == {text.vocab["a"]})
+
+    worker = threading.Thread(target=search, daemon=True)
+    worker.start()
+    worker.join(timeout=30)
+    assert found == [True, True], "the search for another noise word did not end"
+
+
+def test_subsampling_thins_out_each_word_as_often_as_it_should():
+    rng = np.random.default_rng(0)
+    share = np.array([0.7, 0.2, 0.09, 0.0095, 0.0005])
+    corpus = corpus_of(rng.choice(5, (4000, 10), p=share))
+    examples = skipgram_examples(corpus, window=1, negatives=1, subsample=1e-2, seed=3)
+    keep = keep_probability(corpus.counts, 1e-2)
+    expected = corpus.counts @ keep
+    spread = math.sqrt(corpus.counts @ (keep * (1 - keep)))
+    assert abs(examples.n_centers - expected) < 4.5 * spread
+    all_words = skipgram_examples(corpus, window=1, negatives=1, subsample=0)
+    assert all_words.n_centers == len(corpus.ids)
+
+
+def test_windows_reach_over_words_that_were_left_out():
+    corpus = corpus_of([[2 * i + 1, 0, 0, 0, 2 * i + 2] for i in range(1000)])
+    pairs = set(pairs_of(skipgram_examples(corpus, window=1, negatives=1, subsample=2e-4)))
+    across = [(2 * i + 1, 2 * i + 2) in pairs for i in range(1000)]
+    assert 0.9 < np.mean(across) < 1
+    assert not any((2 * i + 2, 2 * i + 3) in pairs for i in range(1000)), "pairs crossed a sentence"
+
+
+def test_examples_repeat_with_their_seed():
+    corpus = corpus_of(TOY)
+    one, two, other = (skipgram_examples(corpus, 2, 5, 0.05, seed) for seed in (4, 4, 5))
+    assert pairs_of(one) == pairs_of(two) != pairs_of(other)
+    np.testing.assert_array_equal(one.negatives, two.negatives)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"window": 0}, "window must be at least 1, given 0"),
+        ({"negatives": 0}, "negatives must be at least 1, given 0"),
+        ({"subsample": -1e-5}, "subsample must be at least 0, given -1e-05"),
+        ({"subsample": math.nan}, "subsample must be at least 0, given nan"),
+    ],
+)
+def test_examples_refuse_what_makes_no_sense(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        skipgram_examples(corpus_of(TOY), **arguments)
+
+
+# ------------------------------------------------------------------- one step against autograd
+class Reference:
+    """One step written out word by word, with gradients from autograd.
+
+    Every use of a row is a leaf of its own, for AdaGrad's sums are taken over the uses.
+    """
+
+    def __init__(self, trainer, before, corpus, blocks, reach, pick):
+        self.trainer, self.before, self.ids = trainer, before, corpus.ids.tolist()
+        self.reach = reach
+        self.noise = None if pick is None else trainer.noise[pick]
+        self.sentence = np.repeat(np.arange(len(corpus)), np.diff(corpus.offsets))
+        self.leaves, self.predictions, losses = {}, 0, []
+        for block, number in enumerate(blocks.tolist()):
+            for slot in range(BLOCK):
+                if number * BLOCK + slot < len(self.ids):
+                    losses += self.center(block, slot, number * BLOCK + slot)
+        self.loss = torch.stack(losses).sum()
+        self.loss.backward()
+
+    def use(self, table, rows, *where):
+        """Return rows of a table as the leaf that belongs to one place of one block."""
+        key = (table, tuple(rows), *where)
+        if key not in self.leaves:
+            self.leaves[key] = self.before[table][0][rows].clone().requires_grad_()
+        return self.leaves[key]
+
+    def center(self, block, slot, place):
+        """Return the losses of the predictions at one place of the text."""
+        reach = int(self.reach[block, slot])
+        around = [p for p in range(place - reach, place + reach + 1) if p != place]
+        around = [p for p in around if 0 <= p < len(self.ids)]
+        around = [p for p in around if self.sentence[p] == self.sentence[place]]
+        if not around:
+            return []
+        if self.trainer.model == "skipgram":
+            [h] = self.use("in", [self.ids[place]], block, place)
+            return [self.prediction(h, block, target) for target in around]
+        rows = [self.use("in", [self.ids[p]], block, p)[0] for p in around]
+        return [self.prediction(torch.stack(rows).mean(0), block, place)]
+
+    def prediction(self, h, block, target):
+        """Return minus the log-likelihood of one word given a vector."""
+        self.predictions += 1
+        word = self.ids[target]
+        if self.noise is not None:
+            [context] = self.use("out", [word], block, target)
+            noise = self.use("out", self.noise[block].tolist(), block)
+            share = self.trainer.negatives / NOISE_WORDS
+            return -logsigmoid(h @ context) - share * logsigmoid(-noise @ h).sum()
+        tree, total = self.trainer.tree, 0
+        for step in range(int(tree.on_path[word].sum())):
+            [node] = self.use("out", [int(tree.nodes[word, step])], block, target, step)
+            total = total - logsigmoid(h @ node if tree.turns[word, step] else -h @ node)
+        return total
+
+    def after(self, name, rate):
+        """Return a table and its sums after the step."""
+        table, squares = (tensor.clone() for tensor in self.before[name])
+        change = torch.zeros_like(table)
+        for (of, rows, *_), leaf in self.leaves.items():
+            for row, gradient in zip(rows, leaf.grad, strict=True):
+                if of == name:
+                    change[row] -= gradient
+                    squares[row] += gradient.square().mean()
+        return table + rate * change / squares.sqrt()[:, None], squares
+
+
+def state(trainer):
+    """Return both tables, each with its AdaGrad sums."""
+    tables = {"in": trainer.inputs, "out": trainer.outputs}
+    return {name: (table, trainer.squares[id(table)]) for name, table in tables.items()}
+
+
+def recorded_step(trainer, words, together, rate, monkeypatch):
+    """Take a step; return its loss and the windows and noise words that it drew."""
+    draws, randint = [], torch.randint
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "randint", lambda *a, **k: draws.append(randint(*a, **k)) or draws[-1])
+        loss = trainer.step(words, together, rate, report=True)
+    reach, pick = [*draws, None][:2]
+    assert reach.shape == (len(words), BLOCK, 1)
+    assert pick is None or pick.shape == (len(words), NOISE_WORDS)
+    return loss, reach, pick
+
+
+@pytest.mark.parametrize("window", [1, 3, BLOCK + 3])
+@all_variants
+def test_a_step_equals_autograd(model, loss, window, monkeypatch):
+    # Sentences that end at a block's border, cross one, and have one word; a last block half full.
+    lengths = [5, 1, 26, 20, 30, 2] if window < BLOCK else [2, 40, 3]
+    rng = np.random.default_rng(window)
+    corpus = corpus_of([rng.integers(0, 9, n) for n in lengths], size=11)
+    trainer = word2vec._Trainer(corpus, model, loss, 6, window, 3, 0, CPU)
+    trainer.inputs.normal_()
+    trainer.outputs.normal_()
+    text = trainer.subsample(0)
+    assert sorted(text.order.tolist()) == list(range(text.n_blocks))
+    assert text.n_words == sum(lengths)
+    for blocks, (words, together) in zip(text.order.split(2), text.batches(2), strict=True):
+        before = {name: [t.clone() for t in pair] for name, pair in state(trainer).items()}
+        value, reach, pick = recorded_step(trainer, words, together, 0.3, monkeypatch)
+        assert set(reach.unique().tolist()) <= set(range(1, window + 1))
+        expected = Reference(trainer, before, corpus, blocks, reach, pick)
+        assert value == pytest.approx(expected.loss.item() / expected.predictions, rel=1e-5)
+        for name, (table, squares) in state(trainer).items():
+            new_table, new_squares = expected.after(name, 0.3)
+            torch.testing.assert_close(squares, new_squares, rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(table, new_table, rtol=1e-4, atol=1e-5)
+            used = {row for of, rows, *_ in expected.leaves for row in rows if of == name}
+            unused = [row for row in range(len(table)) if row not in used]
+            assert torch.equal(table[unused], before[name][0][unused])
+
+
+def test_all_windows_are_equally_likely(monkeypatch):
+    corpus = own_ids([64] * 100)
+    trainer = word2vec._Trainer(corpus, "skipgram", "negative", 2, 5, 1, 0, CPU)
+    [(words, together)] = trainer.subsample(0).batches(999)
+    _, reach, _ = recorded_step(trainer, words, together, 0.1, monkeypatch)
+    found = torch.bincount(reach.ravel(), minlength=6)[1:]
+    assert found.sum() == 6400 and ((found - 1280).abs() < 4.5 * 32).all()
+
+
+# ---------------------------------------------------------------------------- an epoch's words
+def trainer_for(corpus, window=2, seed=0):
+    return word2vec._Trainer(corpus, "skipgram", "negative", 2, window, 5, seed, CPU)
+
+
+@pytest.mark.parametrize("size", [1, 2, 99])
+def test_an_epoch_visits_every_word_once(size):
+    corpus = own_ids([3, 50, 1, 7, 30])
+    text = trainer_for(corpus).subsample(0)
+    centers = []
+    for words, together in text.batches(size):
+        assert words.shape == (len(words), BLOCK + 4) and together.shape == (
+            len(words),
+            BLOCK,
+            BLOCK + 4,
+        )
+        centers += words[:, 2:-2][together.any(2)].tolist()
+    assert sorted(centers) == list(range(91))
+    assert text.n_words == 91
+
+
+def test_an_epoch_keeps_the_words_that_subsampling_keeps():
+    share = np.array([0.7, 0.2, 0.09, 0.0095, 0.0005])
+    corpus = corpus_of(np.random.default_rng(0).choice(5, (4000, 10), p=share))
+    trainer, keep = trainer_for(corpus), keep_probability(corpus.counts, 1e-2)
+    texts = [trainer.subsample(1e-2) for _ in range(2)]
+    for text in texts:
+        found = torch.bincount(text.ids[2 : 2 + text.n_words], minlength=5).numpy()
+        spread = np.sqrt(corpus.counts * keep * (1 - keep))
+        assert (np.abs(found - corpus.counts * keep) <= 4.5 * spread).all()
+    assert texts[0].n_words != texts[1].n_words
+    assert not torch.equal(texts[0].order[:50], texts[1].order[:50])
+
+
+def test_words_keep_their_sentence_when_others_are_left_out():
+    corpus = corpus_of([[i + 1, 0, 0, i + 1] for i in range(500)])
+    text = trainer_for(corpus).subsample(1e-3)
+    ids, sentence = (t[2 : 2 + text.n_words] for t in (text.ids, text.sentence))
+    assert 0 < (ids == 0).sum() < 200 and (ids > 0).sum() == 1000
+    assert torch.equal(sentence[ids > 0], ids[ids > 0] - 1)
+    assert (sentence.diff() >= 0).all()
+
+
+# ------------------------------------------------------------------------------------ training
+def same(a, b):
+    pairs = [(a.vectors, b.vectors)] + ([(a.context, b.context)] if a.context else [])
+    return a.losses == b.losses and all(np.array_equal(x.matrix, y.matrix) for x, y in pairs)
+
+
+@pytest.fixture
+def threads():
+    """Let a test choose the number of threads, and set the number that was there again."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@all_variants
+def test_a_seed_repeats_the_vectors_bit_for_bit(model, loss, toy_text, threads):
+    def run(n_threads, seed=3):
+        threads(n_threads)
+        sentences = [s.tolist() for s in itertools.islice(toy_text, 400)]
+        corpus = corpus_of(sentences, len(toy_text.vocab))
+        return word2vec.train(
+            corpus, model=model, loss=loss, dim=20, epochs=1, batch=512, seed=seed, device=CPU
+        )
+
+    one, two = run(1), run(2)
+    assert same(one, run(1)) and same(two, run(2))
+    # Threads add up in another order, so across their numbers only rounding may differ.
+    np.testing.assert_allclose(one.vectors.matrix, two.vectors.matrix, atol=1e-4)
+    np.testing.assert_allclose(one.losses, two.losses, rtol=1e-4)
+    assert not np.allclose(two.vectors.matrix, run(2, seed=4).vectors.matrix, atol=1e-2)
+
+
+def loss_without_the_center(corpus, loss):
+    """Return the lowest loss a prediction of a model that knows how frequent words are, no more."""
+    share = corpus.counts[corpus.counts > 0] / len(corpus.ids)
+    if loss == "hierarchical":
+        return float(-(share * np.log(share)).sum())
+    noise = 5 * share**0.75 / (share**0.75).sum()
+    return float((share * np.log1p(noise / share) + noise * np.log1p(share / noise)).sum())
+
+
+@all_variants
+def test_the_loss_starts_at_chance_and_ends_below_what_frequencies_alone_reach(
+    model, loss, toy_text
+):
+    result = word2vec.train(
+        toy_text, model=model, loss=loss, dim=32, subsample=0, epochs=4, batch=512, device=CPU
+    )
+    assert np.isfinite(result.losses).all()
+    first, last = result.losses[0], np.mean(result.losses[-20:])
+    if loss == "negative":
+        assert first == pytest.approx(6 * math.log(2), rel=1e-5)
+    quarters = [np.mean(part) for part in np.array_split(result.losses, 4)]
+    assert quarters == sorted(quarters, reverse=True)
+    assert last < 0.9 * loss_without_the_center(toy_text, loss), (last, first)
+
+
+def test_hierarchical_losses_start_at_one_bit_a_turn():
+    corpus = corpus_of([[0, 1, 2, 3] * 8])
+    losses = word2vec.train(corpus, loss="hierarchical", dim=4, subsample=0, epochs=1).losses
+    assert losses == [pytest.approx(2 * math.log(2), rel=1e-5)]
+
+
+KINDS = [
+    (["cat", "dog", "cow"], ["eats", "runs"], ["grass", "farm"]),
+    (["car", "bus", "van"], ["drives", "stops"], ["street", "town"]),
+]
+
+
+@all_variants
+def test_words_that_share_contexts_come_out_close(model, loss):
+    rng = np.random.default_rng(0)
+    lines = []
+    for _ in range(1200):
+        noun, verb, place = (rng.choice(words) for words in KINDS[rng.integers(2)])
+        lines.append(f"the {noun} {verb} near the {place}")
+    corpus = Corpus.from_text(lines)
+    vectors = word2vec.train(
+        corpus, model=model, loss=loss, dim=16, window=3, subsample=0, epochs=4, device=CPU
+    ).vectors
+    animals, cars = KINDS[0][0], KINDS[1][0]
+    close = [
+        vectors.similarity(*two)
+        for kind in (animals, cars)
+        for two in itertools.combinations(kind, 2)
+    ]
+    apart = [vectors.similarity(*two) for two in itertools.product(animals, cars)]
+    assert min(close) > 0.7 and min(close) > max(apart)
+
+
+@pytest.mark.parametrize("model", ["skipgram", "cbow"])
+def test_training_does_not_look_over_the_end_of_a_sentence(model):
+    corpus = Corpus.from_text(["a b", "c d"] * 400)
+    result = word2vec.train(corpus, model=model, dim=8, window=2, subsample=0, epochs=5, device=CPU)
+    score = result.vectors.matrix @ result.context.matrix.T
+    a, b, c, d = corpus.vocab.lookup_indices(list("abcd"))
+    for inside in ((a, b), (b, a), (c, d), (d, c)):
+        for outside in ((b, c), (c, b), (d, a), (a, d), (a, c), (a, a)):
+            assert score[inside] > score[outside] + 1
+
+
+def test_what_training_gives_back(toy_text):
+    result = word2vec.train(toy_text, dim=7, epochs=1, subsample=0, device=CPU)
+    for vectors in (result.vectors, result.context):
+        assert isinstance(vectors, WordVectors)
+        assert vectors.words == toy_text.vocab.get_itos() and vectors.dim == 7
+    assert not np.array_equal(result.vectors.matrix, result.context.matrix)
+    assert all(type(value) is float for value in result.losses)
+    assert result.words_per_second == result.centers_per_second > 0
+    tree = word2vec.train(toy_text, dim=3, epochs=1, subsample=1e-3, loss="hierarchical")
+    assert tree.context is None
+    assert 0 < tree.centers_per_second < 0.9 * tree.words_per_second
+
+
+def test_about_a_hundred_losses_an_epoch_are_kept():
+    corpus = corpus_of(np.random.default_rng(0).integers(0, 50, (250, BLOCK)))
+    losses = word2vec.train(corpus, dim=2, window=1, subsample=0, epochs=2, batch=BLOCK).losses
+    assert len(losses) == 2 * 125
+
+
+def test_the_learning_rate_falls_in_a_straight_line_to_zero(monkeypatch):
+    rates, sizes = [], []
+
+    def step(self, words, together, rate, report):
+        rates.append(rate)
+        sizes.append(len(words))
+
+    monkeypatch.setattr(word2vec._Trainer, "step", step)
+    corpus = corpus_of(np.zeros((10, BLOCK), int), size=2)
+    word2vec.train(corpus, dim=2, subsample=0, epochs=2, batch=3 * BLOCK + 5, lr=0.8)
+    assert sizes == [3, 3, 3, 1] * 2
+    np.testing.assert_allclose(rates, 0.8 * (1 - np.arange(8) / 8), rtol=1e-12)
+
+
+def test_without_a_learning_rate_nothing_is_learned():
+    one, two = (
+        word2vec.train(corpus_of(TOY), dim=5, subsample=0, lr=0, epochs=n, device=CPU)
+        for n in (1, 3)
+    )
+    np.testing.assert_array_equal(one.vectors.matrix, two.vectors.matrix)
+    assert 0 < np.abs(one.vectors.matrix).max() <= 0.5 / 5
+    assert not one.context.matrix.any()
+
+
+@all_variants
+def test_an_absurd_learning_rate_is_reported(model, loss, toy_text):
+    with pytest.raises(FloatingPointError, match="the loss became (nan|inf); lower lr"):
+        word2vec.train(toy_text, model=model, loss=loss, dim=4, epochs=1, lr=1e38, batch=BLOCK)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": "glove"}, "model must be 'skipgram' or 'cbow', given 'glove'"),
+        ({"loss": "softmax"}, "loss must be 'negative' or 'hierarchical', given 'softmax'"),
+        ({"dim": 0}, "dim must be at least 1, given 0"),
+        ({"window": 0}, "window must be at least 1, given 0"),
+        ({"negatives": 0}, "negatives must be at least 1, given 0"),
+        ({"epochs": 0}, "epochs must be at least 1, given 0"),
+        ({"subsample": -0.1}, "subsample must be at least 0, given -0.1"),
+        ({"lr": -0.1}, "lr must be at least 0, given -0.1"),
+        ({"lr": math.nan}, "lr must be at least 0, given nan"),
+        ({"batch": BLOCK - 1}, f"batch must be at least {BLOCK}, given {BLOCK - 1}"),
+        ({"subsample": 1e-30}, "words left after subsampling; raise the threshold"),
+    ],
+)
+def test_training_refuses_what_makes_no_sense(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        word2vec.train(corpus_of(TOY), **arguments)
+
+
+def test_a_tree_needs_two_words():
+    with pytest.raises(ValueError, match="at least 2 symbols"):
+        word2vec.train(Corpus.from_text("a a a"), loss="hierarchical", subsample=0)
+
+
+def test_progress_is_shown_when_asked_for_or_when_the_profile_says_so(capsys, monkeypatch):
+    def shown(**arguments):
+        word2vec.train(corpus_of(TOY), dim=2, subsample=0, epochs=1, **arguments)
+        out, err = capsys.readouterr()
+        assert not out
+        return "word" in err
+
+    assert shown(progress=True) and not shown(progress=False)
+    monkeypatch.setattr(profile, "progress_enabled", lambda: True)
+    assert shown()
+    monkeypatch.setattr(profile, "progress_enabled", lambda: False)
+    assert not shown()
+
+
+@all_variants
+def test_a_gpu_trains_like_the_cpu(model, loss, toy_text):
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    arguments = {"model": model, "loss": loss, "dim": 32, "subsample": 1e-3, "batch": 512}
+    gpu = word2vec.train(toy_text, **arguments, device="cuda")
+    cpu = word2vec.train(toy_text, **arguments, device=CPU)
+    assert np.mean(gpu.losses[-20:]) == pytest.approx(np.mean(cpu.losses[-20:]), rel=0.05)
+    assert isinstance(gpu.vectors.matrix, np.ndarray)
+
+
+# ------------------------------------------------------------------------------------- quality
