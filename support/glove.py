@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from support import profile
 from support.vectors import WordVectors

@@ -120,7 +120,7 @@ def heat_map(
     matrix = np.asarray(matrix, float)
     if matrix.shape != (len(rows), len(columns)):
         raise ValueError(f"{len(rows)} x {len(columns)} names for a matrix of {matrix.shape}")
-    _, ax = plt.subplots(figsize=(1.8 + 0.55 * len(columns), 1.0 + 0.4 * len(rows)))
+    _, ax = plt.subplots(figsize=(2.6 + 0.55 * len(columns), max(2.4, 1.2 + 0.4 * len(rows))))
     image = ax.imshow(matrix, aspect="auto")
     ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
     ax.set_yticks(range(len(rows)), rows)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from support import profile
 from support.huffman import HuffmanTree

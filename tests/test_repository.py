@@ -137,16 +137,29 @@ DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml"}
 
 
 def imported(source: str) -> set[str]:
-    """Return the distributions, not of the standard library or ours, that the source imports."""
+    """Return the distributions, not of the standard library or ours, that the source needs.
+
+    What is imported within `try` with an `except ImportError` is a peer that may be missing.
+    """
     lines = [line for line in source.splitlines() if not line.lstrip().startswith(("%", "!"))]
     try:
-        nodes = list(ast.walk(ast.parse("\n".join(lines))))
+        nodes = list(ast.walk(_without_peers(ast.parse("\n".join(lines)))))
     except SyntaxError:
         return set()
     modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     modules |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
     tops = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - {"support"}
     return {DISTRIBUTIONS.get(top, top) for top in tops if top}
+
+
+def _without_peers(tree: ast.Module) -> ast.Module:
+    """Return the tree, its `try` statements that catch an ImportError emptied."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any(
+            getattr(handler.type, "id", "") == "ImportError" for handler in node.handlers
+        ):
+            node.body = []
+    return tree
 
 
 def declared(requirements: list[str]) -> set[str]:
