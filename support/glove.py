@@ -120,9 +120,13 @@ def train(
     for name, value in {"lr": lr, "x_max": x_max, "alpha": alpha}.items():
         if not value > 0:
             raise ValueError(f"{name} must be above 0, given {value}")
+    size = len(counts.words)
+    if counts.matrix.shape != (size, size):
+        raise ValueError(f"{size} words need a square table, given {counts.matrix.shape}")
+    if not (counts.n_pairs and counts.matrix.data.min() > 0):
+        raise ValueError(f"entries must be above 0, given {counts.matrix.data[:9]}")
     device = torch.device(device or profile.device())
     start = time.perf_counter()
-    size = len(counts.words)
     rows = np.array_split(np.random.default_rng(seed).permutation(size), min(blocks, size))
     make = _BLOCKS[_method(method, counts, device)]
     batches = [make(counts.matrix, r, x_max, alpha, device) for r in rows]

@@ -23,7 +23,7 @@ from support.huffman import HuffmanTree
 from support.vectors import WordVectors
 from support.vocab import Corpus
 
-BLOCK = 32  # words a block: small enough to waste little, large enough for fast products
+BLOCK = 16  # words a block: small enough to waste little, large enough for fast products
 NOISE_WORDS = 32  # noise words that the words of a block share
 NOISE_TABLE = 2**20
 
@@ -120,8 +120,8 @@ def train(
     negatives: int = 5,
     subsample: float = 1e-4,
     epochs: int = 5,
-    lr: float = 0.2,
-    batch: int = 2048,
+    lr: float = 0.15,
+    batch: int = 1024,
     seed: int = 0,
     device: torch.device | str | None = None,
     progress: bool | None = None,
