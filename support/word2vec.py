@@ -92,7 +92,7 @@ def skipgram_examples(
         keep = keep_probability(corpus.counts, subsample).astype(np.float32)
         kept = rng.random(len(ids), dtype=np.float32) < keep[ids]
         ids, sentence = ids[kept], sentence[kept]
-    reach = rng.integers(1, window + 1, len(ids), dtype=np.int8)
+    reach = rng.integers(1, window + 1, len(ids), dtype=np.int32)
     centers, contexts = [], []
     for distance in range(1, window + 1):
         together = sentence[distance:] == sentence[:-distance]

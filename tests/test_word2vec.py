@@ -611,3 +611,9 @@ def test_analogies_come_out_as_well_as_with_gensim(alpha, at_least, analogy_text
         vectors = WordVectors(model.wv.index_to_key, model.wv.vectors)
         theirs.append(vectors.evaluate_analogies(analogy_text[1]).accuracy)
     assert our_accuracy > np.mean(theirs) + at_least
+
+
+def test_a_window_may_be_longer_than_any_sentence():
+    corpus = Corpus.from_text(" ".join(f"w{i}" for i in range(9)))
+    pairs = word2vec.skipgram_examples(corpus, window=1000, subsample=0)
+    assert 0 < len(pairs.centers) <= 9 * 8
