@@ -14,6 +14,7 @@ from numbers import Integral
 from pathlib import Path
 
 from support import pre_tokens, tokenizer_json
+from support.whole_file import whole_file
 
 Pair = tuple[int, int]
 
@@ -282,13 +283,8 @@ class BPETokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write `to_tokenizer_json` to a file, which is never seen half written."""
-        path = Path(path)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(self.to_tokenizer_json(), encoding="utf-8")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            file.write(self.to_tokenizer_json().encode())
 
     @classmethod
     def load(cls, path: str | Path) -> "BPETokenizer":

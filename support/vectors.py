@@ -6,12 +6,13 @@ import difflib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+
+from support.whole_file import whole_file
 
 Question = tuple[str, str, str, str]
 FORMATS = ("glove", "word2vec", "word2vec-binary")
@@ -171,7 +172,7 @@ class WordVectors:
         for word in self.words:
             if not word or word.split() != [word]:
                 raise ValueError(f"{word!r} cannot be written: spaces separate the fields")
-        with _whole_file(Path(path)) as file:
+        with whole_file(path) as file:
             if format != "glove":
                 file.write(f"{len(self)} {self.dim}\n".encode())
             for word, vector in zip(self.words, self.matrix, strict=True):
@@ -275,15 +276,3 @@ def _read_binary(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
         yield bytes(word).lstrip(b"\n").decode("utf-8"), vector
     if file.read(2).strip():
         raise ValueError(f"the heading promises {n_words} vectors, the file goes on after them")
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name only when it is complete."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
