@@ -48,6 +48,11 @@ gram9-plural-verbs 24186 94c326b836d3eff285f9ae286a6304fd117215d2957e6684921d639
 glove/{}.txt
 glove.6B.50d 171350079 d8f717f8dd4b545cb7f418ef9f3d0c3e6e68a6f48b97d32f8b7aae40cb31f96f
 glove.6B.100d 347116733 95dde4dfd627ab26608d33e76d1195ec059734bd29089ea52cadb08d07c64544
+all-MiniLM-L6-v2/{}
+config.json 612 953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41
+tokenizer_config.json 350 acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b
+vocab.txt 231508 07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3
+model.safetensors 90868376 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
 """
 # The zip archives: checksum, and a bound of the size in bytes.
 _WIKITEXT2 = "sha1:3c914d17d80b1459be871a5039ac23e752a53cbe", 10_000_000
@@ -56,6 +61,11 @@ _GLOVE_D2L = {
     "glove.6B.50d": ("sha1:0b8703943ccdb6eb788e6f091b8946e82231bc4d", 171_350_079),
     "glove.6B.100d": ("sha1:cd43bfb07e44e6f27cbcc7bc9ae3d80284fdaf5a", 347_116_733),
 }
+# The hub keeps every revision; these two, of 2026 and 2025, hold the same four files.
+_MINILM = (
+    "1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
+    "c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
+)
 
 
 def _github(repository: str, path: str) -> list[Mirror]:
@@ -88,6 +98,9 @@ def _mirrors(path: PurePosixPath) -> list[Mirror]:
         return [*home, Mirror(copy)]
     if path.parent.name == "analogies":
         return _github("stanfordnlp/GloVe/master", f"eval/question-data/{name}")
+    if path.parent.name == "all-MiniLM-L6-v2":
+        hub = "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2/resolve"
+        return [Mirror(f"{hub}/{revision}/{name}") for revision in _MINILM]
     vectors = path.stem
     small = f"https://d2l-data.s3-accelerate.amazonaws.com/{vectors}.zip"
     return [
@@ -106,7 +119,7 @@ def _files() -> dict[str, DataFile]:
         path = pattern.format(name)
         mirrors = tuple(_mirrors(PurePosixPath(path)))
         digest = digest if ":" in digest else f"sha256:{digest}"
-        embedded = not path.startswith("glove/")
+        embedded = not path.startswith(("glove/", "all-MiniLM-L6-v2/"))
         files[path] = DataFile(path, int(size), digest, mirrors, embedded)
     return files
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib.util
 import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,22 +91,25 @@ def locate(file: DataFile) -> tuple[Path, str]:
     Raises: ValueError if PRETRAIN_DATA_DIR is no folder or holds a wrong file, which is left
     alone because it is the user's; DownloadError if no mirror gives the file.
     """
-    folder = _data_dir()
-    if folder:
-        if not folder.is_dir():
-            raise ValueError(f"PRETRAIN_DATA_DIR must name a folder, got {str(folder)!r}")
-        path = folder / file.path
-        if path.is_file():
-            if fault := file.fault(path):
-                raise ValueError(f"{path} is not the {file.path} that it should be: {fault}")
-            return path, "folder"
-    path = cache_dir() / file.path
-    if path.is_file():
-        if not file.fault(path):
-            return path, "cache"
-        path.unlink()
-    _download(file, path)
-    return path, "download"
+    path = _given(file)
+    return (path, "folder") if path else _kept(file)
+
+
+def locate_folder(files: Sequence[DataFile], package: str = "") -> Path:
+    """Return the folder that holds all of the files, which share one, each proved right.
+
+    Looked for in PRETRAIN_DATA_DIR, then in package, a Python package and a path in it ("name/a"),
+    then in the cache, which the mirrors fill. A folder that lacks a file is passed over.
+    Raises: as `locate`.
+    """
+    given = [_given(file) for file in files]
+    if all(given):
+        return given[0].parent
+    if folder := _installed(package):
+        paths = [(file, folder / Path(file.path).name) for file in files]
+        if all(path.is_file() and not file.fault(path) for file, path in paths):
+            return folder
+    return [_kept(file)[0].parent for file in files][0]
 
 
 def cache_dir() -> Path:
@@ -114,6 +118,39 @@ def cache_dir() -> Path:
 
     given = os.environ.get("PRETRAIN_CACHE_DIR")
     return Path(given).expanduser() if given else pooch.os_cache("pretraining-by-hand")
+
+
+def _given(file: DataFile) -> Path | None:
+    """Return where a file lies in PRETRAIN_DATA_DIR, proved right; None if it does not."""
+    folder = _data_dir()
+    if not folder:
+        return None
+    if not folder.is_dir():
+        raise ValueError(f"PRETRAIN_DATA_DIR must name a folder, got {str(folder)!r}")
+    path = folder / file.path
+    if not path.is_file():
+        return None
+    if fault := file.fault(path):
+        raise ValueError(f"{path} is not the {file.path} that it should be: {fault}")
+    return path
+
+
+def _installed(package: str) -> Path | None:
+    """Return a folder in an installed package; it is not imported, which could load much else."""
+    name, _, inside = package.partition("/")
+    spec = importlib.util.find_spec(name) if name else None
+    return Path(spec.origin).parent / inside if spec and spec.origin else None
+
+
+def _kept(file: DataFile) -> tuple[Path, str]:
+    """Return where a file lies in the cache, proved right, and its origin."""
+    path = cache_dir() / file.path
+    if path.is_file():
+        if not file.fault(path):
+            return path, "cache"
+        path.unlink()
+    _download(file, path)
+    return path, "download"
 
 
 def _data_dir() -> Path | None:

