@@ -1,0 +1,94 @@
+"""The Transformer of the paper, from token ids to logits, for tasks from sequence to sequence."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from support.attention import Dropout, KeyValueCache, padding_mask
+from support.transformer import EncoderDecoder, Positions, embed
+
+
+class Seq2Seq(nn.Module):
+    """Embeddings with positions, EncoderDecoder, and a projection tied to the target embedding.
+
+    Without target_vocab_size, source and target share one embedding. learned chooses learned
+    positions instead of the sinusoids; block takes the options of TransformerBlock.
+    Source: Vaswani et al. 2017, section 3.
+    """
+
+    def __init__(
+        self,
+        source_vocab_size: int,
+        target_vocab_size: int | None = None,
+        *,
+        d_model: int = 512,
+        n_heads: int = 8,
+        d_ff: int = 2048,
+        n_layers: int = 6,
+        max_length: int = 512,
+        learned: bool = False,
+        dropout: float = 0.1,
+        norm_first: bool = False,
+        **block,
+    ):
+        super().__init__()
+        self.source_embedding = nn.Embedding(source_vocab_size, d_model)
+        self.target_embedding = self.source_embedding
+        if target_vocab_size is not None:
+            self.target_embedding = nn.Embedding(target_vocab_size, d_model)
+        for table in dict.fromkeys((self.source_embedding, self.target_embedding)):
+            nn.init.normal_(table.weight, std=d_model**-0.5)
+        self.positions = Positions(max_length, d_model, learned=learned)
+        self.dropout = Dropout(dropout)
+        self.stack = EncoderDecoder(
+            d_model,
+            n_heads,
+            d_ff,
+            n_layers,
+            dropout=dropout,
+            norm_first=norm_first,
+            final_norm=norm_first,
+            **block,
+        )
+
+    def _embed(self, table: nn.Embedding, ids: torch.Tensor, start: int = 0) -> torch.Tensor:
+        vectors = embed(table, ids) * math.sqrt(table.embedding_dim)
+        return self.dropout(vectors + self.positions(ids.shape[1], start))
+
+    def encode(
+        self, source: torch.Tensor, lengths: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the memory (B, S, d_model) and its mask (B, 1, S) for source ids (B, S).
+
+        lengths (B,) tells how many of each row are no padding; without it all are.
+        """
+        mask = None if lengths is None else padding_mask(lengths, source.shape[1])
+        vectors = self._embed(self.source_embedding, source)
+        return self.stack.encoder(vectors, attn_mask=mask), mask
+
+    def decode(
+        self,
+        target: torch.Tensor,
+        memory: torch.Tensor,
+        memory_mask: torch.Tensor | None = None,
+        cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
+    ) -> torch.Tensor:
+        """Return logits (B, T, target_vocab_size) of the token after each of target (B, T).
+
+        With a cache (stack.decoder.new_cache), target holds the tokens since the last call.
+        """
+        start = cache[0][0].length if cache else 0
+        vectors = self._embed(self.target_embedding, target, start)
+        states = self.stack.decoder(vectors, memory, memory_mask=memory_mask, cache=cache)
+        return F.linear(states, self.target_embedding.weight)
+
+    def forward(
+        self, source: torch.Tensor, target: torch.Tensor, lengths: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the logits of decode for source ids (B, S) and target ids (B, T)."""
+        memory, mask = self.encode(source, lengths)
+        return self.decode(target, memory, mask)
