@@ -1,0 +1,169 @@
+"""GPT by hand: the decoder-only language model, its loss, its batches, and its checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from support import library_weights
+from support.attention import Dropout, KeyValueCache, causal_mask
+from support.embeddings import Positions, embed
+from support.losses import linear_cross_entropy
+from support.transformer import TransformerBlock
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """The sizes of a GPT; the defaults are GPT-2's, 124 M parameters. d_ff None is 4 * d_model.
+
+    Source: Radford et al. 2019, section 2.3 and table 2.
+    """
+
+    vocab_size: int
+    d_model: int = 768
+    n_layers: int = 12
+    n_heads: int = 12
+    d_ff: int | None = None
+    max_length: int = 1024
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    activation: str = "gelu_tanh"
+    norm_eps: float = 1e-5
+
+
+class GPT(nn.Module):
+    """Token and learned position embeddings, pre-norm blocks, and the token embedding again.
+
+    Source: Radford et al. 2018, section 3.1; Radford et al. 2019, section 2.3 (pre-norm).
+    """
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        c = self.config = config
+        self.tokens = nn.Embedding(c.vocab_size, c.d_model)
+        self.positions = Positions(c.max_length, c.d_model, learned=True)
+        self.dropout = Dropout(c.dropout)
+        self.layers = nn.ModuleList(
+            TransformerBlock(
+                c.d_model,
+                c.n_heads,
+                c.d_ff or 4 * c.d_model,
+                dropout=c.dropout,
+                attention_dropout=c.attention_dropout,
+                activation=c.activation,
+                norm_first=True,
+                norm_eps=c.norm_eps,
+            )
+            for _ in range(c.n_layers)
+        )
+        self.final_norm = nn.LayerNorm(c.d_model, eps=c.norm_eps)
+        for name, weight in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(weight)
+            elif weight.dim() == 2:
+                # Every block adds twice to the residual stream, which must not grow with depth.
+                adds = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.n_layers) if adds else 0.02)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        *,
+        cache: list[KeyValueCache] | None = None,
+        padding: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return hidden states (B, T, d_model); see logits for what comes next.
+
+        Args: ids (B, T); with a cache (new_cache), those since the last call; padding (B,) tells
+        how many positions at the left of each row stand for nothing.
+        Raises: ValueError for ids outside the vocabulary, or more positions than max_length.
+        """
+        x = embed(self.tokens, ids)  # (B, T, d_model)
+        past = cache[0].length if cache else 0
+        length = ids.shape[1]
+        mask = None
+        where = self.positions(length, past)  # (T, d_model); checks the length
+        if padding is not None:
+            index = torch.arange(past + length, device=ids.device) - padding[:, None]
+            where = self.positions.weight[index[:, past:].clamp(min=0)]  # (B, T, d_model)
+            mask = causal_mask(length, past, ids.device) & (index >= 0)[:, None]
+        x = self.dropout(x + where)
+        for i, layer in enumerate(self.layers):
+            own = (cache[i], None) if cache else None
+            x = layer(x, attn_mask=mask, is_causal=mask is None, cache=own)
+        return self.final_norm(x)
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Return logits (…, vocab_size) of the token after each of states (…, d_model)."""
+        return F.linear(states, self.tokens.weight)
+
+    def new_cache(self, capacity: int | None = None) -> list[KeyValueCache]:
+        """Return an empty cache for up to capacity positions, default max_length."""
+        return [KeyValueCache(capacity or self.config.max_length) for _ in self.layers]
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path) -> GPT:
+        """Return a checkpoint of the Transformers library's GPT-2 in a folder, in eval mode.
+
+        Raises: FileNotFoundError; ValueError, naming them, for keys that are unknown or missing
+        and for options that this GPT does not have.
+        """
+        config, state = library_weights.load(path, library_weights.GPT2)
+        model = cls(GPTConfig(**config))
+        library_weights.fill(model, state, path)
+        return model.eval()
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a checkpoint that the library's GPT2LMHeadModel loads; each file whole."""
+        state = self.state_dict()
+        library_weights.save(folder, library_weights.GPT2, self.config, state, "GPT2LMHeadModel")
+
+
+def language_model_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Return the mean loss in nats of predicting targets (B, T) from ids (B, T), as GPT's batches.
+
+    The loss_fn for training.fit. Source: Radford et al. 2018, eq. 1.
+    """
+    ids, targets = batch
+    states = model(ids).flatten(0, 1)  # (B * T, d_model)
+    weight = model.get_parameter("tokens.weight")
+    return linear_cross_entropy(states, weight, None, targets.flatten())
+
+
+def token_batches(
+    ids: np.ndarray | torch.Tensor, batch_size: int, length: int, *, seed: int = 0
+) -> Callable[[int], Iterator[tuple[torch.Tensor, torch.Tensor]]]:
+    """Return the batches of an epoch, for training.fit: ids (B, length), and targets one later.
+
+    Epoch e cuts the flat array ids (N,) into windows from a random start, so that each token is a
+    target once at most, and shuffles them; a rest that fills no batch is left out.
+    Raises: ValueError if ids are not flat integers, or too few for one batch.
+    """
+    flat = torch.as_tensor(ids)
+    if flat.dim() != 1 or flat.is_floating_point():
+        raise ValueError(f"ids must be integers (N,), got {flat.dtype} {tuple(flat.shape)}")
+    if batch_size < 1 or length < 1:
+        raise ValueError(f"batch_size and length must be positive, got {batch_size}, {length}")
+    if len(flat) < batch_size * length + 1:
+        needed = batch_size * length + 1
+        raise ValueError(f"a batch of {batch_size} x {length} needs {needed} ids, got {len(flat)}")
+
+    def batches(epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        rng = np.random.default_rng([seed, epoch])
+        # What is left of the text after whole windows, of which one batch at least must remain.
+        slack = min(length - 1, len(flat) - 1 - batch_size * length)
+        starts = np.arange(rng.integers(slack + 1), len(flat) - length, length)
+        rng.shuffle(starts)
+        offsets = torch.arange(length + 1)
+        for i in range(0, len(starts) - batch_size + 1, batch_size):
+            windows = flat[torch.from_numpy(starts[i : i + batch_size])[:, None] + offsets].long()
+            yield windows[:, :-1], windows[:, 1:]
+
+    return batches
