@@ -1,6 +1,6 @@
 """Measure everything, print one table, and keep it as JSON and as a page.
 
-    python -m benchmarks.run [--repeats N] [--only word_vectors bpe]
+    python -m benchmarks.run [--repeats N] [--only word_vectors bpe language_models]
 
 Both sides of a row take turns in one run. The ratio is that of the medians, above 1 where ours is
 better; the spread is the middle half of the ratios of the single turns.
@@ -20,11 +20,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from benchmarks import bpe, word_vectors
+from benchmarks import bpe, language_models, word_vectors
+from benchmarks.measure import matmul_gflops
 from support import datasets
 
 RESULTS = Path(__file__).parent / "results"
-PARTS = {"word_vectors": word_vectors.run, "bpe": bpe.run}
+PARTS = {"word_vectors": word_vectors.run, "bpe": bpe.run, "language_models": language_models.run}
 
 
 def main() -> None:
@@ -53,6 +54,8 @@ def _texts(folder: Path) -> Path:
     for split in ("train", "valid", "test"):
         text = datasets.ptb(split, source="real").text
         (folder / "ptb" / f"ptb.{split}.txt").write_text(text, encoding="utf-8")
+    text = datasets.wikitext2("valid", source="real").text
+    (folder / "wiki.valid.tokens").write_text(text, encoding="utf-8")
     return folder
 
 
@@ -64,7 +67,7 @@ def _machine() -> dict:
     return {
         "cpu": cpu,
         "cores": os.cpu_count(),
-        "float32 GFLOP/s": round(word_vectors.matmul_gflops()),
+        "float32 GFLOP/s": round(matmul_gflops()),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.measure import alternate, matmul_gflops, row, seconds
 from support import glove, toyworld, word2vec
 from support.vectors import WordVectors
 from support.vocab import Corpus
@@ -35,19 +35,6 @@ def run(data_dir: Path, repeats: int = 5) -> list[dict]:
         *toyworld_against_gensim(),
         *glove_on_ptb(corpus, repeats),
     ]
-
-
-def alternate(ours: Callable[[], float], peer: Callable[[], float], repeats: int):
-    """Return the values of both sides, taken in turn so that both meet the same machine."""
-    pairs = [(ours(), peer()) for _ in range(repeats)]
-    return [a for a, _ in pairs], [b for _, b in pairs]
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Return how long the work takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def d2l_with(text: str, folder: str):
@@ -208,35 +195,6 @@ def glove_on_ptb(corpus: Corpus, repeats: int) -> list[dict]:
             note,
         ),
     ]
-
-
-def matmul_gflops(size: int = 2048) -> float:
-    """Return the machine's float32 matrix-product speed, GFLOP/s, best of five."""
-    a = torch.randn(size, size)
-    best = min(seconds(lambda: a @ a) for _ in range(5))
-    return 2 * size**3 / best / 1e9
-
-
-def row(
-    work: str,
-    unit: str,
-    values: tuple[list[float], list[float]],
-    peer_name: str,
-    higher_is_better: bool,
-    target: float,
-    note: str = "",
-) -> dict:
-    """Return one row of the table; `target` is the ratio to reach, above 1 for better."""
-    return {
-        "work": work,
-        "unit": unit,
-        "ours": values[0],
-        "peer_name": peer_name,
-        "peer": values[1],
-        "higher_is_better": higher_is_better,
-        "target": target,
-        "note": note,
-    }
 
 
 def _train(corpus: Corpus, **settings) -> word2vec.Word2Vec:

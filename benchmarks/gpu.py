@@ -1,0 +1,135 @@
+"""GPT-2 and BERT-base shapes on a GPU: tokens a second and share of the card's own peak.
+
+    python -m benchmarks.gpu [--repeats N] [--small]
+
+Training steps in bfloat16 with torch.compile, on random tokens; kept as results/gpu.json with the
+machine named. --small runs a tiny shape on any device and keeps nothing: a check of this program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from support import profile
+from support.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
+from support.bert_data import PretrainingBatch
+from support.gpt import GPT, GPTConfig, language_model_loss
+
+STEPS = 10
+MASKED = 0.15
+
+
+def main() -> None:
+    """Measure both models and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--small", action="store_true")
+    options = parser.parse_args()
+    device = profile.device()
+    if device.type != "cuda" and not options.small:
+        raise SystemExit("no CUDA device here; --small runs a tiny shape on the CPU")
+    peak = peak_flops(device, 512 if options.small else 8192)
+    rows = []
+    for name, model, batch, loss_fn, tokens in (gpt2(options.small), bert_base(options.small)):
+        model, batch = model.to(device), to(batch, device)
+        getattr(model, "bert", model).compile()  # in place: the names of the weights stay
+        rates = measure(model, batch, loss_fn, tokens, options.repeats)
+        n_weights = sum(weight.numel() for weight in model.parameters())
+        share = 6 * n_weights * median(rates) / peak
+        rows.append({"work": name, "tokens/s": rates, "parameters": n_weights, "share": share})
+        print(f"{name}: {median(rates):,.0f} tokens/s, {share:.1%} of the measured peak")
+    if not options.small:
+        machine = {
+            "gpu": torch.cuda.get_device_name(),
+            "bfloat16 TFLOP/s": round(peak / 1e12),
+            "torch": torch.__version__,
+        }
+        report = {"machine": machine, "date": date.today().isoformat(), "rows": rows}
+        path = Path(__file__).parent / "results" / "gpu.json"
+        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def gpt2(small: bool):
+    """Return name, model, batch, loss and tokens of GPT-2's smallest shape, 124 M parameters."""
+    sizes = {"d_model": 64, "n_layers": 2, "n_heads": 4, "max_length": 64} if small else {}
+    config = GPTConfig(50_257, **sizes, dropout=0.0, attention_dropout=0.0)
+    batch_size = 2 if small else 16
+    ids = torch.randint(config.vocab_size, (batch_size, config.max_length + 1))
+    tokens = batch_size * config.max_length
+    return "GPT-2", GPT(config), (ids[:, :-1], ids[:, 1:]), language_model_loss, tokens
+
+
+def bert_base(small: bool):
+    """Return the same for BERT-base, 15 % of the tokens masked, no padding."""
+    sizes = {"d_model": 64, "n_layers": 2, "n_heads": 4, "d_ff": 128} if small else {}
+    config = BertConfig(30_522, **sizes)
+    rows, length = (2, 64) if small else (64, 512)
+    ids = torch.randint(1000, config.vocab_size, (rows, length))
+    n_masked = int(MASKED * length)
+    columns = torch.stack([torch.randperm(length)[:n_masked].sort().values for _ in range(rows)])
+    positions = (columns + length * torch.arange(rows)[:, None]).flatten()
+    batch = PretrainingBatch(
+        ids,
+        (torch.arange(length) >= length // 2).long().expand(rows, -1).contiguous(),
+        torch.full((rows,), length),
+        positions,
+        ids.flatten()[positions],
+        torch.randint(2, (rows,)),
+    )
+    return "BERT-base", BertForPretraining(Bert(config)), batch, pretraining_loss, rows * length
+
+
+def measure(model, batch, loss_fn: Callable, tokens: int, repeats: int) -> list[float]:
+    """Return tokens a second of repeats times STEPS training steps, after as many to warm up."""
+    kind = next(model.parameters()).device.type
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
+    rates = []
+    for _ in range(repeats + 1):
+        wait()
+        start = time.perf_counter()
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            with torch.autocast(kind, torch.bfloat16):
+                loss = loss_fn(model, batch)
+            loss.backward()
+            optimizer.step()
+        wait()
+        rates.append(STEPS * tokens / (time.perf_counter() - start))
+    return rates[1:]
+
+
+def peak_flops(device: torch.device, size: int) -> float:
+    """Return the best bfloat16 matrix-product speed of the device, FLOP/s."""
+    a = torch.randn(size, size, device=device, dtype=torch.bfloat16)
+    best = float("inf")
+    for _ in range(20):
+        wait()
+        start = time.perf_counter()
+        a @ a
+        wait()
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def wait() -> None:
+    """Wait until the GPU has done what was asked of it."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def to(batch, device: torch.device):
+    """Return a tuple of tensors on a device."""
+    moved = [part.to(device) for part in batch]
+    return type(batch)(*moved) if isinstance(batch, PretrainingBatch) else tuple(moved)
+
+
+if __name__ == "__main__":
+    main()
