@@ -18,7 +18,7 @@ from support.losses import linear_cross_entropy
 from support.transformer import ACTIVATIONS, Encoder
 
 MINILM = "all-MiniLM-L6-v2"
-PIECES = 8  # of a batch on the CPU, each padded only to its own longest row
+PIECE = 128  # rows of a batch that go through a CPU together, padded to the longest of them
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,10 @@ class BertForPretraining(Checkpoint, nn.Module):
         place = 1 + torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
         rows = row.new_zeros(len(batch.ids), 1 + int(counts.max()))
         rows[row, place] = column
-        pieces = PIECES if batch.ids.device.type == "cpu" else 1
+        size = PIECE if batch.ids.device.type == "cpu" else len(batch.ids)
         parts = []
-        for part in torch.arange(len(batch.ids), device=row.device).chunk(pieces):
-            own = slice(int(part[0]), int(part[-1]) + 1)
+        for start in range(0, len(batch.ids), size):
+            own = slice(start, start + size)
             cut = int(batch.lengths[own].max())
             ids, segments = batch.ids[own, :cut], batch.segments[own, :cut]
             parts.append(self.bert(ids, segments, batch.lengths[own], rows=rows[own]))

@@ -366,7 +366,7 @@ def test_the_losses_are_pytorchs_cross_entropy_over_all_logits():
 @pytest.mark.parametrize("empty", [True, False])
 def test_pieces_of_a_batch_give_the_states_of_the_whole(monkeypatch, pieces, empty):
     torch.manual_seed(4)
-    monkeypatch.setattr(module, "PIECES", pieces)
+    monkeypatch.setattr(module, "PIECE", pieces)
     model = small_pretraining(torch.float64)
     for b in (1, 2, 7, 8, 16, 19):
         batch, _ = random_batch(b, 10, 2, empty)
@@ -378,7 +378,7 @@ def test_pieces_of_a_batch_give_the_states_of_the_whole(monkeypatch, pieces, emp
 
 def test_only_what_is_needed_is_computed(monkeypatch):
     torch.manual_seed(5)
-    monkeypatch.setattr(module, "PIECES", 3)
+    monkeypatch.setattr(module, "PIECE", 3)
     model = small_pretraining()
     batch, _ = random_batch(7, 10, extra=4)
     batch = batch._replace(lengths=torch.tensor([1, 2, 3, 5, 5, 6, 10]))

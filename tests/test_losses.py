@@ -97,10 +97,10 @@ def test_a_right_answer_beyond_doubt_costs_nothing_and_a_wrong_one_stays_finite(
 
 def test_under_autocast_only_the_products_are_in_half_precision():
     torch.manual_seed(4)
-    inputs = example(n=200, d=32, v=50)
+    inputs = example(n=1000, d=32, v=50)
     exact = linear_cross_entropy(*inputs)
     with torch.autocast("cpu", torch.bfloat16):
-        rough = linear_cross_entropy(*inputs, chunk=30)
+        rough = linear_cross_entropy(*inputs, chunk=2)
         theirs = F.cross_entropy(F.linear(*inputs[:3]), inputs[3])
     assert rough.dtype == torch.float32
     torch.testing.assert_close(rough, theirs, rtol=1e-5, atol=1e-5)
@@ -109,7 +109,8 @@ def test_under_autocast_only_the_products_are_in_half_precision():
         gradients(rough, *inputs[:3]), gradients(exact, *inputs[:3]), strict=True
     ):
         assert own.dtype == torch.float32
-        assert (own - other).norm() < 0.02 * other.norm()
+        # A sum of 500 chunks that itself were in half precision would be off by 1.4 %.
+        assert (own - other).norm() < 0.01 * other.norm()
 
 
 def test_states_in_half_precision_keep_their_type_and_the_loss_its_digits():
