@@ -330,8 +330,9 @@ def slow_losses(model, batch):
 
 @exact_types
 @seeds(15)
-def test_the_losses_count_each_prediction_once_and_nothing_else(seed, dtype):
+def test_the_losses_count_each_prediction_once_and_nothing_else(monkeypatch, seed, dtype):
     torch.manual_seed(seed)
+    monkeypatch.setattr(module, "PIECE", [module.PIECE, 1, 3][seed % 3])
     model = small_pretraining(dtype)
     batch, _ = random_batch(some(1, 9), some(1, 9), extra=some(0, 4))
     losses = model(batch)
@@ -362,11 +363,11 @@ def test_the_losses_are_pytorchs_cross_entropy_over_all_logits():
     assert real[:, 0].all() and 0 < batch.is_next.sum() < 8
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 8, 100])
+@pytest.mark.parametrize("piece", [1, 3, 8, 100])
 @pytest.mark.parametrize("empty", [True, False])
-def test_pieces_of_a_batch_give_the_states_of_the_whole(monkeypatch, pieces, empty):
+def test_pieces_of_a_batch_give_the_states_of_the_whole(monkeypatch, piece, empty):
     torch.manual_seed(4)
-    monkeypatch.setattr(module, "PIECE", pieces)
+    monkeypatch.setattr(module, "PIECE", piece)
     model = small_pretraining(torch.float64)
     for b in (1, 2, 7, 8, 16, 19):
         batch, _ = random_batch(b, 10, 2, empty)
