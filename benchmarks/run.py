@@ -3,7 +3,8 @@
     python -m benchmarks.run [--repeats N] [--only word_vectors bpe language_models]
 
 Both sides of a row take turns in one run. The ratio is that of the medians, above 1 where ours is
-better; the spread is the middle half of the ratios of the single turns.
+better; the spread is the middle half of the ratios of the single turns. With --only, the rows of
+the other parts stay as they were.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.measure import matmul_gflops
 from support import datasets
 
 RESULTS = Path(__file__).parent / "results"
+FILE = RESULTS / "cpu.json"
 PARTS = {"word_vectors": word_vectors.run, "bpe": bpe.run, "language_models": language_models.run}
 
 
@@ -37,15 +39,24 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         data_dir = _texts(Path(folder))
         rows = []
-        for name in options.only:
-            rows += [_finish(row) for row in PARTS[name](data_dir, options.repeats)]
+        for name in PARTS:
+            if name in options.only:
+                measured = PARTS[name](data_dir, options.repeats)
+                rows += [_finish(row) | {"part": name} for row in measured]
+            else:
+                rows += _kept(name)
     report = {"machine": _machine(), "date": date.today().isoformat(), "rows": rows}
     page = _page(report)
     print(page)
     RESULTS.mkdir(exist_ok=True)
-    if options.only == list(PARTS):
-        (RESULTS / "cpu.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        (RESULTS / "README.md").write_text(page, encoding="utf-8")
+    FILE.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    (RESULTS / "README.md").write_text(page, encoding="utf-8")
+
+
+def _kept(part: str) -> list[dict]:
+    """Return the rows of a part that is not measured anew, as they were."""
+    rows = json.loads(FILE.read_text(encoding="utf-8"))["rows"] if FILE.exists() else []
+    return [row for row in rows if row["part"] == part]
 
 
 def _texts(folder: Path) -> Path:
