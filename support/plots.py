@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
 from support.vectors import WordVectors
+
+if TYPE_CHECKING:
+    import torch
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -132,3 +137,28 @@ def heat_map(
             ax.text(j, i, f"{value:.{digits}f}", ha="center", va="center", color=color, fontsize=8)
     ax.figure.colorbar(image, label=label)
     return ax
+
+
+def image_rows(rows: Mapping[str, np.ndarray | torch.Tensor], *, size: float = 0.75) -> Figure:
+    """Return a figure of gray images, one labeled row below another.
+
+    Args: rows: label -> images (n, height, width) or (n, 1, height, width), 0 black to 1 white;
+    size: of an image, in inches. Raises: ValueError if there is none, or for other shapes.
+    """
+    pictures = {label: np.asarray(images, float) for label, images in rows.items()}
+    pictures = {k: v[:, 0] if v.ndim == 4 and v.shape[1] == 1 else v for k, v in pictures.items()}
+    shapes = {label: images.shape for label, images in pictures.items()}
+    if not shapes or any(len(shape) != 3 or shape[0] == 0 for shape in shapes.values()):
+        raise ValueError(f"each row must hold images (n, height, width), got {shapes}")
+    most = max(shape[0] for shape in shapes.values())
+    figsize = (size * most + 0.11 * max(map(len, shapes)), size * len(shapes))
+    figure, axes = plt.subplots(len(shapes), most, figsize=figsize, squeeze=False)
+    for line, (label, images) in zip(axes, pictures.items(), strict=True):
+        for ax in line:
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
+        for ax, image in zip(line, images, strict=False):
+            ax.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            ax.grid(False)
+        line[0].set_ylabel(label, rotation=0, ha="right", va="center")
+    return figure

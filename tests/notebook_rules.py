@@ -309,19 +309,23 @@ def code_that_runs(notebook: NotebookNode) -> list[str]:
     ]
 
 
-def summary_and_references(notebook: NotebookNode) -> list[str]:
-    """A summary of five lines at most, then the works used, cited from references.bib."""
-    summary, references = section(notebook, "Summary"), section(notebook, "References")
-    complaints = []
-    points = [line for line in summary or [] if re.match(r"(?:[-*+]|\d+\.) ", line)]
-    paragraphs = "\n".join(summary or []).strip().split("\n\n") if not points else points
+def summary(notebook: NotebookNode) -> list[str]:
+    """A summary of five lines at most."""
+    lines = section(notebook, "Summary") or []
+    points = [line for line in lines if re.match(r"(?:[-*+]|\d+\.) ", line)]
+    paragraphs = "\n".join(lines).strip().split("\n\n") if not points else points
     if not any(paragraphs):
-        complaints.append("no summary below a heading `Summary`")
-    elif len(paragraphs) > LONGEST_SUMMARY:
-        complaints.append(f"the summary has {len(paragraphs)} points, not {LONGEST_SUMMARY}")
-    if not CITATION.search("\n".join(references or [])):
-        complaints.append("no work is cited below a heading `References`")
-    return complaints
+        return ["no summary below a heading `Summary`"]
+    if len(paragraphs) > LONGEST_SUMMARY:
+        return [f"the summary has {len(paragraphs)} points, not {LONGEST_SUMMARY}"]
+    return []
+
+
+def references(notebook: NotebookNode) -> list[str]:
+    """The works used, cited from references.bib."""
+    if not CITATION.search("\n".join(section(notebook, "References") or [])):
+        return ["no work is cited below a heading `References`"]
+    return []
 
 
 def colab_links(notebook: NotebookNode) -> list[str]:
@@ -348,6 +352,9 @@ RULES: tuple[Rule, ...] = (
     alt_texts,
     exercises,
     code_that_runs,
-    summary_and_references,
+    summary,
+    references,
     colab_links,
 )
+# A worked solution is itself the solution to an exercise.
+SOLUTION_RULES = tuple(rule for rule in RULES if rule not in (exercises, summary))

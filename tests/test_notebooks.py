@@ -36,8 +36,14 @@ def contents() -> list[str]:
     return re.findall(r"^\s*(?:- file|root): *(\S+)\s*$", text, re.M)
 
 
-@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=names)
+FORM = [
+    pytest.param(path, rule, id=f"{names(path)}-{rule.__name__}")
+    for path in NOTEBOOKS
+    for rule in (rules.SOLUTION_RULES if path.parent.name == "solutions" else rules.RULES)
+]
+
+
+@pytest.mark.parametrize(("path", "rule"), FORM)
 def test_form(path, rule):
     complaints = rule(read(path))
     assert not complaints, f"{rule.__doc__}\n" + "\n".join(complaints)
@@ -233,10 +239,10 @@ SPOILT = [
     (rules.exercises, edit(7, ":class: dropdown", "")),
     (rules.exercises, put(7, source="")),
     (rules.code_that_runs, edit(0, "A question", "```python\nprint(1)\n```")),
-    (rules.summary_and_references, edit(8, "## Summary", "## The end")),
-    (rules.summary_and_references, edit(8, "- One.", "")),
-    (rules.summary_and_references, edit(8, "- One.", "- One.\n" * 6)),
-    (rules.summary_and_references, edit(8, "{cite:t}`firth1957`", "Firth")),
+    (rules.summary, edit(8, "## Summary", "## The end")),
+    (rules.summary, edit(8, "- One.", "")),
+    (rules.summary, edit(8, "- One.", "- One.\n" * 6)),
+    (rules.references, edit(8, "{cite:t}`firth1957`", "Firth")),
     (rules.colab_links, edit(0, "A q", "https://colab.research.google.com/github/a/b/blob/m/c q")),
 ]
 

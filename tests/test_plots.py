@@ -3,6 +3,7 @@
 import matplotlib
 import numpy as np
 import pytest
+import torch
 
 matplotlib.use("Agg")
 
@@ -223,3 +224,22 @@ def test_a_matrix_without_a_name_for_each_line_is_refused(shape):
     with pytest.raises(ValueError, match=r"2 x 3 names for a matrix of \("):
         plots.heat_map(np.zeros(shape), "ab", "cde", label="x")
     assert not plt.get_fignums()
+
+
+def test_image_rows_shows_each_image_in_its_row():
+    rows = {"one": np.zeros((3, 2, 2)), "other": torch.ones(2, 1, 2, 2)}
+    figure = plots.image_rows(rows)
+    axes = np.array(figure.axes).reshape(2, 3)
+    assert [line[0].get_ylabel() for line in axes] == ["one", "other"]
+    assert [[len(ax.images) for ax in line] for line in axes] == [[1, 1, 1], [1, 1, 0]]
+    (image,) = axes[1, 0].images
+    assert image.get_clim() == (0, 1), "a white image must not be stretched to gray"
+    np.testing.assert_array_equal(image.get_array(), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize(
+    "rows", [{}, {"flat": np.zeros((4, 4))}, {"color": np.zeros((1, 3, 4, 4))}, {"none": []}]
+)
+def test_image_rows_that_cannot_be_drawn(rows):
+    with pytest.raises(ValueError, match="images \\(n, height, width\\), got"):
+        plots.image_rows(rows)

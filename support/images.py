@@ -1,0 +1,50 @@
+"""Batches of images: slices of one tensor on the device, without work on single images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from support import profile
+
+
+def image_batches(
+    images: torch.Tensor,
+    batch_size: int,
+    *,
+    labels: torch.Tensor | None = None,
+    device: str | torch.device | None = None,
+) -> Callable[[int], Iterator[Any]]:
+    """Return a function from the epoch to its batches, in an order that the epoch determines.
+
+    Args: images (N, 28, 28) uint8, of any height and width; labels (N,), if they are wanted.
+    The images are put on the device (default profile.device()) once; a batch becomes numbers there.
+    Batches: (B, 1, 28, 28) float32 from 0 to 1, or pairs of that and labels (B,); the last may
+    be shorter.
+    Raises: ValueError for other images, a batch size below 1, or not one label an image.
+    """
+    if images.dim() != 3 or images.dtype != torch.uint8:
+        given = f"{tuple(images.shape)} {images.dtype}"
+        raise ValueError(f"images must be (N, height, width) uint8, got {given}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if labels is not None and len(labels) != len(images):
+        raise ValueError(f"{len(images)} images need as many labels, got {len(labels)}")
+    device = torch.device(device or profile.device())
+    images = images.to(device)
+    labels = None if labels is None else labels.to(device)
+
+    def batches(epoch: int) -> Iterator[Any]:
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
+        for chosen in order.to(device).split(batch_size):
+            batch = to_unit(images[chosen])
+            yield batch if labels is None else (batch, labels[chosen])
+
+    return batches
+
+
+def to_unit(images: torch.Tensor) -> torch.Tensor:
+    """Return images (N, 28, 28) uint8 as (N, 1, 28, 28) float32 from 0 to 1."""
+    return images[:, None].float().div_(255)

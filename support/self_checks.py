@@ -1,0 +1,273 @@
+"""Self-checks for exercises 27.1 to 27.6: each takes an answer and says what is wrong with it.
+
+Each check raises AssertionError with a reason, or what the answer itself raises. None holds a
+solution: they ask what must be true of every right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log
+from typing import Any
+
+import torch
+from torch import nn
+
+from support import datasets, profile
+from support.bert import Bert, BertConfig
+from support.gpt import GPT, GPTConfig
+from support.images import to_unit
+from support.transformer import Encoder
+
+
+def report(exercise: str, answer: Any) -> str:
+    """Return "27.1: passed", or "27.1: not yet. " and the reason.
+
+    Raises: ValueError for an exercise that does not exist.
+    """
+    if exercise not in CHECKS:
+        raise ValueError(f"no exercise {exercise!r}: there are {', '.join(CHECKS)}")
+    try:
+        CHECKS[exercise](answer)
+    except AssertionError as error:
+        reason = str(error)
+    except Exception as error:  # an unfinished answer may fail in any way
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        return f"{exercise}: passed"
+    return f"{exercise}: not yet. {reason.strip().splitlines()[0]}"
+
+
+def exercise_27_1(model_class: Callable[[int, int, int], nn.Module]) -> None:
+    """Check a bidirectional language model: model_class(vocab_size, d_embedding, d_hidden).
+
+    Its forward takes ids (B, T) and lengths (B,) and returns logits (B, T, vocab_size), at place t
+    for the token that stands there, from all others of its text.
+    """
+    _seed()
+    model = model_class(20, 8, 6).double().eval()
+    lengths = torch.tensor([7, 5, 2])
+    ids = torch.randint(1, 19, (3, 7))
+    ids[torch.arange(7) >= lengths[:, None]] = 0
+    logits = model(ids, lengths)
+    assert logits is not None and logits.shape == (3, 7, 20), (
+        f"the logits must be (B, T, vocab_size) = (3, 7, 20), got {_shape(logits)}"
+    )
+    for t in range(7):
+        changed = ids.clone()
+        changed[0, t] += 1
+        moved = (model(changed, lengths) - logits).abs().amax(-1)  # (3, 7)
+        assert moved[0, t] < 1e-12, f"the prediction of token {t} depends on token {t} itself"
+        others = [s for s in range(7) if s != t]
+        assert moved[0, others].min() > 1e-12, f"not every other prediction depends on token {t}"
+        assert moved[1:].max() < 1e-12, "the predictions of one text depend on another text"
+    turned = model(ids.flip(0), lengths.flip(0)).flip(0)
+    assert _close(turned, logits, lengths), "the predictions depend on the order of the batch"
+    padded = ids.clone()
+    padded[torch.arange(7) >= lengths[:, None]] = 3
+    assert _close(model(padded, lengths), logits, lengths), "the predictions depend on padding"
+
+
+def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
+    """Check matching_loss(model, head, first, second, labels, lm_weight).
+
+    model is a GPT whose ids 0, 1 and 2 are start, separator and end; head is a linear layer from
+    d_model to the classes; first and second are lists of N texts, each a list of ids; labels (N,).
+    Returned is the mean of -log P(label) over the pairs plus lm_weight times the mean over all
+    predicted tokens, in both orders, of -log P(token).
+    """
+    _seed()
+    model = GPT(GPTConfig(30, 16, n_layers=1, n_heads=2, max_length=32)).double().eval()
+    head = nn.Linear(16, 3).double()
+    for weight in [*model.parameters(), *head.parameters()]:
+        nn.init.normal_(weight, std=0.5)
+    first, second = [[5, 6, 7], [8], [9, 10]], [[11], [12, 13, 14, 15], [16, 17]]
+    labels = torch.tensor([0, 2, 1])
+
+    def loss(a: list, b: list, rows: slice = slice(None), lm_weight: float = 0.0) -> float:
+        value = matching_loss(model, head, a[rows], b[rows], labels[rows], lm_weight)
+        assert isinstance(value, torch.Tensor), f"the loss must be a tensor, got {value!r}"
+        assert value.shape == (), f"the loss must be one number, got a tensor {_shape(value)}"
+        return value.item()
+
+    matching, half, whole = (loss(first, second, lm_weight=w) for w in (0.0, 0.5, 1.0))
+    swapped = loss(second, first, lm_weight=0.5)
+    assert abs(swapped - half) < 1e-9, "swapping the two texts changes the loss"
+    assert abs(whole - matching - 2 * (half - matching)) < 1e-9, "lm_weight is not a factor"
+    single = sum(loss(first, second, slice(i, i + 1)) for i in range(3)) / 3
+    assert abs(single - matching) < 1e-9, "the loss of a pair depends on the pairs beside it"
+    rows = [
+        torch.tensor([[0, *a, 1, *b, 2]]) for a, b in ((first[0], second[0]), (second[0], first[0]))
+    ]
+    state = sum(model(row)[0, -1] for row in rows)
+    right = nn.functional.cross_entropy(head(state), labels[0]).item()
+    assert abs(loss(first, second, slice(1)) - right) < 1e-9, (
+        "the class is not predicted from the sum of the two last states"
+    )
+    nn.init.zeros_(model.tokens.weight)
+    learned = loss(first, second, lm_weight=1.0) - loss(first, second)
+    assert abs(learned - log(30)) < 1e-9, (
+        f"with 30 equally likely tokens the language model's loss is log 30, not {learned:.4f}"
+    )
+
+
+def exercise_27_3(model_class: Callable[[], nn.Module]) -> None:
+    """Check a convolutional autoencoder of 28 × 28 images: encoder and decoder, two layers each."""
+    _seed()
+    model = model_class()
+    for part, kind in (("encoder", nn.Conv2d), ("decoder", nn.ConvTranspose2d)):
+        assert isinstance(getattr(model, part, None), nn.Module), f"the model has no {part}"
+        layers = [
+            m
+            for m in getattr(model, part).modules()
+            if any(weight.dim() > 1 for weight in m.parameters(False))
+        ]
+        assert len(layers) == 2 and all(isinstance(layer, kind) for layer in layers), (
+            f"the {part} must have two layers {kind.__name__}, got {len(layers)} with weights"
+        )
+    images = to_unit(datasets.mnist(source="embedded").images[:256])
+    with torch.no_grad():
+        code, output = model.encoder(images), model(images)
+    assert output.shape == images.shape, f"from (256, 1, 28, 28) came {_shape(output)}"
+    assert output.min() >= 0 and output.max() <= 1, "the output must be grey values from 0 to 1"
+    numbers = code[0].numel()
+    assert numbers < 784, f"nothing is compressed: {numbers:,} numbers for 784 pixels"
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(60):
+        error = nn.functional.mse_loss(model(images), images)
+        optimizer.zero_grad()
+        error.backward()
+        optimizer.step()
+    mean = (images - images.mean(0)).square().mean().item()
+    assert error.item() < 0.7 * mean, (
+        f"it does not learn: error {error:.4f} after 60 steps, and {mean:.4f} for the mean image"
+    )
+
+
+def exercise_27_4(linear_autoencoder: Callable[[torch.Tensor, int], tuple]) -> None:
+    """Check linear_autoencoder(x, k), which fits data x (N, D) with a code of k numbers.
+
+    Returned are W_E (k, D), b_E (k,), W_D (D, k), b_D (D,): the output is W_D (W_E x + b_E) + b_D.
+    """
+    _seed()
+    spread = torch.linspace(3.0, 0.3, 12, dtype=torch.float64)
+    turn = torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64))[0]
+    x = torch.randn(300, 12, dtype=torch.float64) * spread @ turn.T + 5.0
+    answer = linear_autoencoder(x, 3)
+    assert answer is not None and len(answer) == 4, "returned must be W_E, b_E, W_D, b_D"
+    encode, shift, decode, mean = (torch.as_tensor(part).detach().double() for part in answer)
+    assert (encode.shape, decode.shape) == ((3, 12), (12, 3)), (
+        f"W_E must be (3, 12) and W_D (12, 3), got {_shape(encode)} and {_shape(decode)}"
+    )
+    error = (x - ((x @ encode.T + shift) @ decode.T + mean)).square().sum(1).mean().item()
+    values, vectors = torch.linalg.eigh(torch.cov(x.T, correction=0))
+    least = values[:-3].sum().item()
+    assert error < 1.001 * least, f"squared error {error:.4f} an example; PCA reaches {least:.4f}"
+    cosines = torch.linalg.svdvals(torch.linalg.qr(decode)[0].T @ vectors[:, -3:])
+    angle = torch.rad2deg(torch.acos(cosines.min().clamp(max=1))).item()
+    assert angle < 1, f"the largest angle to the principal subspace is {angle:.1f}°, not below 1°"
+
+
+def exercise_27_5(denoising_loss: Callable[..., torch.Tensor]) -> None:
+    """Check denoising_loss(x, corrupt, predict, compare), which is either of two objectives.
+
+    corrupt(x) returns x with noise and a mask of the elements that count; predict takes what has
+    noise; compare(prediction, x) returns a loss an element. Returned is the mean of those that
+    count, 0 if none does.
+    """
+    _seed()
+    x = torch.randn(40, 3)
+    noisy, seen = x + torch.randn(40, 3), []
+    everything = torch.ones(40, 3, dtype=torch.bool)
+    value = denoising_loss(
+        x,
+        lambda x: (noisy, everything),
+        lambda z: seen.append(z) or 0.5 * z,
+        lambda p, t: (p - t) ** 2,
+    )
+    assert isinstance(value, torch.Tensor) and value.shape == (), (
+        f"the loss must be one number, got {value!r}"
+    )
+    assert seen and seen[0].equal(noisy), "what is predicted from must have the noise"
+    right = (0.5 * noisy - x).square().mean()
+    assert torch.isclose(value, right), (
+        f"continuous: {value:.4f}, not {right:.4f}; the target is x without noise"
+    )
+    ids = torch.randint(0, 9, (4, 10))
+    chosen = torch.arange(40).view(4, 10) % 7 == 0
+    logits = torch.randn(4, 10, 9, requires_grad=True)
+
+    def compare(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(prediction.transpose(1, 2), target, reduction="none")
+
+    value = denoising_loss(
+        ids, lambda x: (x.masked_fill(chosen, 9), chosen), lambda z: logits, compare
+    )
+    right = compare(logits, ids)[chosen].mean()
+    assert torch.isclose(value, right), (
+        f"tokens: {value:.4f}, not {right:.4f}; only chosen places count"
+    )
+    value = denoising_loss(ids, lambda x: (x, torch.zeros_like(chosen)), lambda z: logits, compare)
+    assert value == 0, f"when nothing is chosen the loss must be 0, got {value}"
+
+
+def exercise_27_6(parameter_table: Callable[..., dict[str, tuple[int, int]]]) -> None:
+    """Check parameter_table(vocab_size, d_model, d_ff, n_layers, max_length).
+
+    Returned is a dictionary from each part to the number of its parameters in BERT and in the
+    Transformer's encoder: tokens, positions, segments, embedding norm, attention, feed-forward,
+    layer norms, pooler.
+    """
+    for v, d, f, n, longest in ((30_522, 768, 3_072, 12, 512), (101, 12, 20, 3, 17)):
+        table = parameter_table(v, d, f, n, longest)
+        assert isinstance(table, dict), f"a dictionary must be returned, got {table!r}"
+        with torch.device("meta"):
+            bert = Bert(BertConfig(v, d, n, 2, f, longest))
+            encoder = nn.ModuleDict({"tokens": nn.Embedding(v, d), "encoder": Encoder(n, d, 2, f)})
+        right = {part: (_count(bert, key), _count(encoder, key)) for part, key in PARTS.items()}
+        missing = right.keys() ^ table.keys()
+        assert not missing, f"parts that are missing or too many: {', '.join(sorted(missing))}"
+        wrong = [part for part in right if tuple(table[part]) != right[part]]
+        assert not wrong, f"wrong numbers with d_model = {d}: {', '.join(wrong)}"
+
+
+PARTS = {  # as the table calls them, and how the names of their weights begin or go on
+    "tokens": "tokens.",
+    "positions": "positions.",
+    "segments": "segments.",
+    "embedding norm": "norm.",
+    "attention": ".attention.",
+    "feed-forward": ".feed_forward.",
+    "layer norms": "_norm.",
+    "pooler": "pooler.",
+}
+CHECKS: dict[str, Callable[[Any], None]] = {
+    "27.1": exercise_27_1,
+    "27.2": exercise_27_2,
+    "27.3": exercise_27_3,
+    "27.4": exercise_27_4,
+    "27.5": exercise_27_5,
+    "27.6": exercise_27_6,
+}
+
+
+def _count(model: nn.Module, key: str) -> int:
+    inside = key.startswith((".", "_"))
+    return sum(
+        weight.numel()
+        for name, weight in model.named_parameters()
+        if (key in name if inside else name.startswith(key))
+    )
+
+
+def _seed() -> None:
+    profile.set_seed(0)
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else None
+
+
+def _close(a: torch.Tensor, b: torch.Tensor, lengths: torch.Tensor) -> bool:
+    real = torch.arange(a.shape[1]) < lengths[:, None]
+    return bool((a - b)[real].abs().max() < 1e-12)
