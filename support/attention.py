@@ -102,7 +102,10 @@ def causal_mask(
     """Return (length, past + length), True where a position may attend: to itself and before.
 
     past positions came earlier, all of which may be attended to.
+    Raises: ValueError for a negative length or past.
     """
+    if length < 0 or past < 0:
+        raise ValueError(f"length and past must not be negative, got {length} and {past}")
     return torch.ones(length, past + length, dtype=torch.bool, device=device).tril(past)
 
 
@@ -283,14 +286,16 @@ def record_weights(model: nn.Module) -> Iterator[list[list[torch.Tensor]]]:
     """Yield a list with one list for each attention layer of model, in the order of its modules.
 
     While the block lasts, each call of a layer adds its weights (B, H, T, S) to the layer's list.
-    In a decoder a block's self-attention comes before its cross-attention.
+    In a decoder a block's self-attention comes before its cross-attention. Within another such
+    block only this one records.
     """
     layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    outer = [layer.recorded for layer in layers]
     recorded: list[list[torch.Tensor]] = [[] for _ in layers]
     try:
         for layer, weights in zip(layers, recorded, strict=True):
             layer.recorded = weights
         yield recorded
     finally:
-        for layer in layers:
-            layer.recorded = None
+        for layer, before in zip(layers, outer, strict=True):
+            layer.recorded = before

@@ -166,7 +166,7 @@ def take_rows(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 class Encoder(nn.Module):
     """A stack of n_layers blocks; final_norm adds a last normalization, as norm_first needs one.
 
-    block takes the options of TransformerBlock.
+    block takes the options of TransformerBlock. Raises: ValueError for a negative n_layers.
     """
 
     cross_attention = False
@@ -182,6 +182,8 @@ class Encoder(nn.Module):
         **block,
     ):
         super().__init__()
+        if n_layers < 0:
+            raise ValueError(f"n_layers must not be negative, got {n_layers}")
         self.layers = nn.ModuleList(
             TransformerBlock(d_model, n_heads, d_ff, cross_attention=self.cross_attention, **block)
             for _ in range(n_layers)

@@ -698,3 +698,20 @@ def test_vectors_of_another_shape_are_refused():
         for bad in (memory[:1], memory[0], memory[..., :6], torch.zeros(3, 7, 12)):
             with pytest.raises(ValueError, match=r"memory must be \(2, T, 12\), got \("):
                 layer(x, bad)
+
+
+def test_recording_within_recording_gives_each_its_own():
+    layer = MultiHeadAttention(4, 2)
+    x = torch.randn(1, 3, 4)
+    with record_weights(layer) as [outer]:
+        layer(x)
+        with record_weights(layer) as [inner]:
+            layer(x)
+        layer(x)
+    assert (len(outer), len(inner)) == (2, 1)
+
+
+@pytest.mark.parametrize(("length", "past"), [(-1, 0), (3, -1)])
+def test_the_causal_mask_of_negative_sizes_is_refused(length, past):
+    with pytest.raises(ValueError, match=f"got {length} and {past}"):
+        causal_mask(length, past)

@@ -456,6 +456,11 @@ def test_shapes_that_do_not_fit_are_refused():
         Encoder(1, D, 5, FF)
 
 
+def test_a_negative_number_of_layers_is_refused():
+    with pytest.raises(ValueError, match="n_layers must not be negative, got -1"):
+        Encoder(-1, 8, 2, 16)
+
+
 def test_all_names_are_there():
     assert all(hasattr(transformer, name) for name in transformer.__all__)
 
