@@ -1,6 +1,6 @@
 """Measure everything, print one table, and keep it as JSON and as a page.
 
-    python -m benchmarks.run [--repeats N] [--only word_vectors bpe language_models]
+    python -m benchmarks.run [--repeats N] [--only word_vectors bpe language_models images]
 
 Both sides of a row take turns in one run. The ratio is that of the medians, above 1 where ours is
 better; the spread is the middle half of the ratios of the single turns. With --only, the rows of
@@ -21,13 +21,18 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from benchmarks import bpe, language_models, word_vectors
+from benchmarks import bpe, images, language_models, word_vectors
 from benchmarks.measure import matmul_gflops
 from support import datasets
 
 RESULTS = Path(__file__).parent / "results"
 FILE = RESULTS / "cpu.json"
-PARTS = {"word_vectors": word_vectors.run, "bpe": bpe.run, "language_models": language_models.run}
+PARTS = {
+    "word_vectors": word_vectors.run,
+    "bpe": bpe.run,
+    "language_models": language_models.run,
+    "images": images.run,
+}
 
 
 def main() -> None:
