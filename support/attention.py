@@ -286,8 +286,7 @@ def record_weights(model: nn.Module) -> Iterator[list[list[torch.Tensor]]]:
     """Yield a list with one list for each attention layer of model, in the order of its modules.
 
     While the block lasts, each call of a layer adds its weights (B, H, T, S) to the layer's list.
-    In a decoder a block's self-attention comes before its cross-attention. Within another such
-    block only this one records.
+    In a decoder self-attention comes before cross-attention. Inner such blocks record alone.
     """
     layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     outer = [layer.recorded for layer in layers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -190,8 +191,10 @@ def _check(batches, epochs, optimizer, model, clip_norm, precision, accumulate) 
 
 def _accelerator(device: torch.device, precision: str) -> Accelerator:
     """Return an Accelerator for a device and a precision."""
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "IProgress not found")  # bars here need no widgets
+        from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
 
     if precision == "fp16" and device.type == "cpu":
         raise ValueError('precision="fp16" needs a GPU; on the CPU use "bf16" or "no"')

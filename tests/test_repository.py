@@ -73,11 +73,11 @@ def _lines_of_code(source: str) -> int:
 
 
 def test_support_stays_small():
-    """No file over 300 lines; under 4,500 lines of code, ToyWorld's word lists being data."""
+    """No file over 300 lines; under 5,000 lines of code, ToyWorld's word lists being data."""
     sources = {path.name: path.read_text("utf-8") for path in (ROOT / "support").glob("*.py")}
     assert {n: s.count("\n") for n, s in sources.items() if s.count("\n") > 300} == {}
     code = {n: _lines_of_code(s) for n, s in sources.items() if n != "toyworld_words.py"}
-    assert 1000 < sum(code.values()) < 4500, code
+    assert 1000 < sum(code.values()) < 5000, code
 
 
 def test_no_path_of_another_place():
@@ -133,7 +133,12 @@ def test_readme_links_every_notebook_and_nothing_that_is_missing():
 
 # What is imported is declared, and the other way round.
 
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml"}
+DISTRIBUTIONS = {
+    "IPython": "ipython",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 
 
 def imported(source: str) -> set[str]:
