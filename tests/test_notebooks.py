@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import re
@@ -13,7 +15,9 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from matplotlib.figure import Figure
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from PIL import Image, ImageChops, ImageStat
 
 from tests import notebook_rules as rules
 from tools import address, run_notebooks
@@ -325,6 +329,24 @@ def test_run_saves_a_clean_notebook_in_its_own_folder(tmp_path):
     assert not rules.no_traces(read(path))
     assert path.read_text(encoding="utf-8") == text_of(format_notebook(read(path), path.stem))
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_figures_are_saved_small_and_look_the_same():
+    figure = Figure(figsize=(5, 3))
+    axes = figure.subplots()
+    for slope in range(1, 6):
+        axes.plot([0, 1], [0, slope], label=f"line {slope}")
+    axes.legend()
+    data = io.BytesIO()
+    figure.savefig(data, format="png")
+    before = base64.b64encode(data.getvalue()).decode()
+    after = run_notebooks.smaller(before)
+    assert len(after) < len(before) / 2
+    one, other = (
+        Image.open(io.BytesIO(base64.b64decode(x))).convert("RGB") for x in (before, after)
+    )
+    assert ImageStat.Stat(ImageChops.difference(one, other)).mean < [0.5] * 3
+    assert run_notebooks.smaller(after) == after, "what saves nothing stays"
 
 
 def test_run_leaves_a_notebook_that_fails_as_it_was(tmp_path, capsys):
