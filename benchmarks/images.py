@@ -15,6 +15,7 @@ from support import datasets
 from support.images import image_batches
 
 BATCH = 256
+SMALL_BATCH = 32  # the lecture notes'
 CODE_CHANNELS = 4  # of 7 × 7 numbers each, as in exercise 27.3
 
 
@@ -49,7 +50,10 @@ def run(data_dir: Path, repeats: int) -> list[dict]:
     """Return the rows of this part: the batches alone, and a whole epoch of training."""
     images = datasets.mnist("train", source="real").images
     slices = image_batches(images, BATCH)
-    loader = DataLoader(OneByOne(images), batch_size=BATCH, shuffle=True)
+    loaders = {
+        size: DataLoader(OneByOne(images), batch_size=size, shuffle=True)
+        for size in (BATCH, SMALL_BATCH)
+    }
 
     def speed(work: Callable[[Iterable[torch.Tensor]], None], batches: Callable) -> Callable:
         return lambda: len(images) / seconds(lambda: work(batches()))
@@ -66,12 +70,13 @@ def run(data_dir: Path, repeats: int) -> list[dict]:
         for _ in batches:
             pass
 
-    def compared(what: str, work: Callable, target: float) -> dict:
-        ours, peer = speed(work, lambda: slices(0)), speed(work, lambda: loader)
+    def compared(what: str, work: Callable, size: int) -> dict:
+        ours, peer = speed(work, lambda: slices(0)), speed(work, lambda: loaders[size])
         values = alternate(ours, peer, repeats)
-        return row(what, "images/s", values, "DataLoader, ToTensor", True, target)
+        return row(what, "images/s", values, f"DataLoader, ToTensor, {size}", True, 5.0)
 
     return [
-        compared(f"batches of {BATCH} MNIST images", only_read, 5.0),
-        compared(f"an epoch of exercise 27.3, batches of {BATCH}", train, 5.0),
+        compared(f"batches of {BATCH} MNIST images", only_read, BATCH),
+        compared(f"an epoch of exercise 27.3, batches of {BATCH}", train, BATCH),
+        compared(f"an epoch of exercise 27.3, batches of {BATCH}", train, SMALL_BATCH),
     ]
