@@ -105,8 +105,9 @@ lab: setup ## Open the notebooks in JupyterLab
 bench: setup-bench ## Measure against d2l, gensim and tokenizers; print a table, write JSON
 	@$(RUN) benchmarks.run
 
-format: setup-dev ## Format code and notebooks; carry the repository's address everywhere
+format: setup-dev ## Format code and notebooks; carry the repository's address and the map along
 	@$(RUN) tools.format_notebooks
+	@$(RUN) tools.course_map
 	@$(RUN) ruff format .
 	@$(RUN) ruff check --fix .
 

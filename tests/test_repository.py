@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools import address
+from tools import address, course_map
 from tools.format_notebooks import notebooks, read
 
 try:
@@ -274,6 +274,33 @@ def test_ci_runs_the_same_tests():
 
 
 # Pages of reference.
+
+
+def test_course_map_is_fresh_and_shows_every_chapter_below_what_it_needs():
+    assert course_map.updated(text("index.md")) == text("index.md"), "python -m tools.course_map"
+    assert course_map.MAP.keys() == {p.stem for p in notebooks() if p.parent.name == "chapters"}
+    for name, chapter in course_map.MAP.items():
+        assert chapter.part in course_map.COLORS
+        assert all(course_map.MAP[need].row < chapter.row for need in chapter.needs), name
+    places = {(chapter.column, chapter.row) for chapter in course_map.MAP.values()}
+    assert len(places) == len(course_map.MAP), "no box on another"
+
+
+def test_course_map_needs_its_place_in_the_page():
+    with pytest.raises(ValueError, match="index.md must hold the lines"):
+        course_map.updated("# No map")
+
+
+def test_every_topic_of_the_lecture_documents_has_its_section():
+    table = text("CONTRIBUTING.md").split("## What the lecture documents ask for")[1]
+    rows = re.findall(r"^\| [^|]+ \| \[[^\]]+\]\(([^)]+)\) \| (.+?) \|$", table, re.M)
+    assert len(rows) > 60
+    headings = {}
+    for path in notebooks():
+        cells = [c.source for c in read(path).cells if c.cell_type == "markdown"]
+        headings[shown(path)] = re.findall(r"^#+ (.+)$", "\n".join(cells), re.M)
+    missing = [(file, section) for file, section in rows if section not in headings[file]]
+    assert not missing
 
 
 def test_glossary_gives_both_languages():
