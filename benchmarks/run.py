@@ -1,6 +1,6 @@
 """Measure everything, print one table, and keep it as JSON and as a page.
 
-    python -m benchmarks.run [--repeats N] [--only word_vectors bpe language_models images]
+    python -m benchmarks.run [--repeats N] [--only word_vectors subwords bpe language_models images]
 
 Both sides of a row take turns in one run. The ratio is that of the medians, above 1 where ours is
 better; the spread is the middle half of the ratios of the single turns. With --only, the rows of
@@ -29,6 +29,7 @@ RESULTS = Path(__file__).parent / "results"
 FILE = RESULTS / "cpu.json"
 PARTS = {
     "word_vectors": word_vectors.run,
+    "subwords": word_vectors.run_subwords,
     "bpe": bpe.run,
     "language_models": language_models.run,
     "images": images.run,

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.measure import alternate, matmul_gflops, row, seconds
-from support import glove, toyworld, word2vec
+from support import fasttext, glove, toyworld, word2vec
 from support.vectors import WordVectors
 from support.vocab import Corpus
 
@@ -35,6 +35,21 @@ def run(data_dir: Path, repeats: int = 5) -> list[dict]:
         *toyworld_against_gensim(),
         *glove_on_ptb(corpus, repeats),
     ]
+
+
+def run_subwords(data_dir: Path, repeats: int = 5) -> list[dict]:
+    """Return the row of sub-word skip-gram against plain skip-gram, both ours, one epoch of PTB."""
+    text = (data_dir / "ptb" / "ptb.train.txt").read_text(encoding="utf-8")
+    corpus = Corpus.from_text(text, min_freq=10)
+
+    def subwords() -> float:
+        return fasttext.train(
+            corpus, dim=DIM, epochs=1, window=WINDOW, progress=False
+        ).centers_per_second
+
+    values = alternate(subwords, lambda: _train(corpus, epochs=1).centers_per_second, repeats)
+    what = "sub-word skip-gram (fastText), d=100"
+    return [row(what, "centers/s", values, "our skip-gram", True, 0.5)]
 
 
 def d2l_with(text: str, folder: str):
