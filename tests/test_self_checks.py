@@ -34,10 +34,10 @@ def run(path: Path, last: str | None = None) -> str:
     return printed.getvalue()
 
 
-def reports(text: str) -> dict[str, str]:
-    """Return exercise -> report of the lines that self_checks.report makes."""
-    lines = [line.split(": ", 1) for line in text.splitlines()]
-    return {start: rest for start, *rest in lines if start in self_checks.CHECKS for rest in rest}
+def reports(text: str) -> list[tuple[str, str]]:
+    """Return (exercise, report) for each of the lines that self_checks.report makes."""
+    lines = [line.partition(": ") for line in text.splitlines()]
+    return [(start, rest) for start, _, rest in lines if start in self_checks.CHECKS]
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +47,8 @@ def smoke(monkeypatch):
 
 def test_starter_code_runs_and_fails():
     found = reports(run(ROOT / "chapters" / "exercises.ipynb"))
-    assert found.keys() == self_checks.CHECKS.keys()
-    assert all(report.startswith("not yet. ") for report in found.values()), found
+    assert [exercise for exercise, _ in found] == list(self_checks.CHECKS)
+    assert all(report.startswith("not yet. ") for _, report in found), found
 
 
 def test_every_exercise_has_a_solution():
@@ -59,7 +59,8 @@ def test_every_exercise_has_a_solution():
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_solution_passes(path):
     exercise = path.stem.removeprefix("exercise_").replace("_", ".")
-    assert reports(run(path, "self_checks.report(")) == {exercise: "passed"}
+    first, *_ = reports(run(path, "self_checks.report("))  # wrong answers may come after it
+    assert first == (exercise, "passed")
 
 
 def test_unknown_exercise():
