@@ -1,6 +1,6 @@
 """Tokenizer, vocabulary and corpus: torchtext's rules token for token, and the flat array."""
 
-from collections import Counter, OrderedDict
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -317,62 +317,3 @@ def test_the_tokenizer_can_be_another():
 def test_a_text_that_gives_no_corpus_is_refused(text, arguments, message):
     with pytest.raises(ValueError, match=message):
         Corpus.from_text(text, **arguments)
-
-
-# ---------------------------------------------------------------------------------- torchtext
-@pytest.fixture(scope="module")
-def torchtext():
-    """Return torchtext, which loads only beside torch 2.3 (see requirements-torchtext.txt)."""
-    try:
-        import torchtext.data
-        import torchtext.vocab
-    except (ImportError, OSError) as error:
-        pytest.skip(f"torchtext does not load here: {error}")
-    return torchtext
-
-
-def test_torchtext_gives_the_same_tokens(torchtext):
-    tokenize = torchtext.data.get_tokenizer("basic_english")
-
-    @given(hard_text)
-    @quick
-    def same(text):
-        assert basic_english(text) == tokenize(text)
-
-    same()
-
-
-def test_torchtext_gives_the_same_vocabulary(torchtext):
-    @given(
-        lines=st.lists(st.lists(words, max_size=6), max_size=8),
-        min_freq=st.integers(1, 3),
-        specials=st.sampled_from([None, ["<unk>"], ["<pad>", "a"]]),
-        special_first=st.booleans(),
-        max_tokens=st.sampled_from([None, 3, 5]),
-    )
-    @quick
-    def same(lines, min_freq, specials, special_first, max_tokens):
-        arguments = (lines, min_freq, specials, special_first, max_tokens)
-        ours = build_vocab_from_iterator(*arguments)
-        theirs = torchtext.vocab.build_vocab_from_iterator(*arguments)
-        assert ours.get_itos() == theirs.get_itos()
-        assert ours.get_stoi() == theirs.get_stoi()
-
-    same()
-
-
-def test_torchtext_gives_the_same_lookups(torchtext):
-    theirs = torchtext.vocab.vocab(OrderedDict.fromkeys(["x", "y", "z"], 1))
-    for vocab in (theirs, Vocab(["x", "y", "z"])):
-        vocab.insert_token("w", 1)
-        vocab.append_token("end")
-        assert vocab.get_default_index() is None
-        with pytest.raises((KeyError, RuntimeError)):
-            vocab["missing"]
-        vocab.set_default_index(2)
-        assert (len(vocab), vocab["missing"], "missing" in vocab) == (5, 2, False)
-        three = ["end", "w", "missing"]
-        assert vocab(three) == vocab.lookup_indices(three) == [4, 1, 2]
-        assert vocab.lookup_tokens([3, 0]) == ["z", "x"] and vocab.lookup_token(4) == "end"
-        with pytest.raises((ValueError, RuntimeError)):
-            vocab.append_token("w")
