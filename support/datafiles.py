@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
 import hashlib
 import importlib.util
 import os
 import tempfile
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -58,6 +58,12 @@ class DataFile:
     digest: str
     mirrors: tuple[Mirror, ...]
     embedded: bool = True
+
+    @property
+    def at_most(self) -> int:
+        """The most bytes that the file can have as it is stored."""
+        # Bytes that do not compress grow a little when they are packed.
+        return self.size + (1024 + self.size // 1000 if self.path.endswith(".gz") else 0)
 
     def open(self, path: Path) -> BinaryIO:
         """Return the content of path, unpacked, as a binary stream."""
@@ -112,6 +118,39 @@ def locate_folder(files: Sequence[DataFile], package: str = "") -> Path:
     return [_kept(file)[0].parent for file in files][0]
 
 
+def fetch(file: DataFile, mirror: Mirror, target: Path) -> None:
+    """Write the file that a mirror has into target, and prove it right.
+
+    Raises: downloads.Refused with the reason, which leaves anything or nothing in target; OSError
+    if target cannot be written.
+    """
+    if mirror.member:
+        with _temporary(target) as archive:
+            fetch_archive(mirror, archive)
+            unpack(file, mirror, archive, target)
+        return
+    downloads.answer(mirror.url, target, file.at_most)
+    if fault := file.fault(target):
+        raise downloads.Refused(fault)
+
+
+def fetch_archive(mirror: Mirror, target: Path) -> None:
+    """Write the archive of a mirror into target, and prove it right; raises as `fetch`."""
+    downloads.answer(mirror.url, target, mirror.at_most)
+    with target.open("rb") as stream:
+        _, fault = _measure(stream, mirror.digest, mirror.at_most)
+    if fault:
+        raise downloads.Refused(downloads.page(target) or fault)
+
+
+def unpack(file: DataFile, mirror: Mirror, archive: Path, target: Path) -> None:
+    """Unpack the file from the archive of a mirror, and prove it right; raises as `fetch`."""
+    one_more_shows = file.size + 1
+    downloads.unpack(archive, mirror.member, target, one_more_shows)
+    if fault := file.fault(target):
+        raise downloads.Refused(fault)
+
+
 def cache_dir() -> Path:
     """Return the folder of downloaded files: PRETRAIN_CACHE_DIR, else the user's own cache."""
     import pooch
@@ -145,12 +184,54 @@ def _installed(package: str) -> Path | None:
 def _kept(file: DataFile) -> tuple[Path, str]:
     """Return where a file lies in the cache, proved right, and its origin."""
     path = cache_dir() / file.path
-    if path.is_file():
-        if not file.fault(path):
+    if _is_right(file, path):
+        return path, "cache"
+    with _alone(file, path):
+        if _is_right(file, path):  # another process has fetched it meanwhile
             return path, "cache"
-        path.unlink()
-    _download(file, path)
+        try:
+            path.unlink(missing_ok=True)
+            _download(file, path)
+        except OSError as error:
+            reason = f"cannot be stored: {error}"
+            raise DownloadError(file.path, [(str(path), reason)], _ways_on(file)) from error
     return path, "download"
+
+
+def _is_right(file: DataFile, path: Path) -> bool:
+    try:
+        return path.is_file() and not file.fault(path)
+    except OSError:  # it may not be read, or another process has just removed it
+        return False
+
+
+@contextmanager
+def _alone(file: DataFile, path: Path) -> Iterator[None]:
+    """Hold off all others, of any process, that would fetch the file; clear up after the killed.
+
+    Where the cache cannot hold a lock, do neither: it saves work, and no file is put together by
+    two, because each writes into one of its own.
+    Raises: DownloadError if another holds the file for longer than it can take to fetch it.
+    """
+    import filelock
+
+    patience = sum(downloads.seconds(mirror.at_most or file.at_most) for mirror in file.mirrors)
+    folder = cache_dir() / ".locks"
+    lock = filelock.FileLock(folder / (file.path.replace("/", "-") + ".lock"), timeout=patience)
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(lock)
+        except filelock.Timeout as error:
+            reason = f"another process has been fetching it for more than {patience:.0f} s"
+            raise DownloadError(file.path, [(str(path), reason)], _ways_on(file)) from error
+        except (OSError, NotImplementedError):
+            pass
+        else:
+            for leftover in path.parent.glob(glob.escape(path.name) + ".part-*"):
+                with suppress(OSError):
+                    leftover.unlink()
+        yield
 
 
 def _data_dir() -> Path | None:
@@ -161,17 +242,18 @@ def _data_dir() -> Path | None:
 def _download(file: DataFile, path: Path) -> None:
     """Put a file at path from the first mirror that gives it whole."""
     reasons = []
-    for mirror in file.mirrors:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with _temporary(path) as fetched:
-                _fetch(mirror, fetched, file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(path) as fetched:
+        for mirror in file.mirrors:
+            try:
+                fetch(file, mirror, fetched)
+            except downloads.Refused as refusal:
+                reasons.append((mirror.url, str(refusal)))
+            except OSError as error:
+                reasons.append((mirror.url, f"cannot be stored: {error}"))
+            else:
                 os.replace(fetched, path)
-            return
-        except downloads.Refused as refusal:
-            reasons.append((mirror.url, str(refusal)))
-        except OSError as error:  # a full disk, a cache that may not be written
-            reasons.append((mirror.url, f"cannot be stored: {error}"))
+                return
     raise DownloadError(file.path, reasons, _ways_on(file))
 
 
@@ -194,35 +276,6 @@ def _temporary(path: Path) -> Iterator[Path]:
         yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-def _fetch(mirror: Mirror, target: Path, file: DataFile) -> None:
-    """Write the file that a mirror has into target, or raise Refused with the reason."""
-    if not mirror.member:
-        # Bytes that do not compress grow a little when they are packed.
-        packing = 1024 + file.size // 1000 if file.path.endswith(".gz") else 0
-        downloads.answer(mirror.url, target, file.size + packing)
-    else:
-        with _temporary(target) as archive:
-            downloads.answer(mirror.url, archive, mirror.at_most)
-            with archive.open("rb") as stream:
-                _, fault = _measure(stream, mirror.digest, mirror.at_most)
-            if fault:
-                raise downloads.Refused(downloads.page(archive) or fault)
-            _extract(archive, mirror.member, target, file.size)
-    if fault := file.fault(target):
-        raise downloads.Refused(fault)
-
-
-def _extract(archive: Path, member: str, target: Path, size: int) -> None:
-    """Write a member of a zip archive into target, one byte past size at most."""
-    try:
-        with zipfile.ZipFile(archive) as opened, opened.open(member) as stream:
-            with target.open("wb") as out:
-                while piece := stream.read(min(_PIECE, size + 1 - out.tell())):
-                    out.write(piece)
-    except (zipfile.BadZipFile, KeyError, zlib.error, EOFError) as error:
-        raise downloads.Refused(f"the archive does not give {member} ({error})") from error
 
 
 def _measure(stream: BinaryIO, digest: str, size: int) -> tuple[int, str]:
