@@ -16,6 +16,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from support import downloads
@@ -285,12 +286,12 @@ def body_of_600_megabytes(server):
     return server.act("/endless", answer)
 
 
-def redirect_with_a_body_of_600_megabytes(server):
+def redirect_with_a_body_of_150_megabytes(server):
     downloads.TIMEOUT = 1.5
 
     def answer(request):
-        request.start(302, 600 * MEGABYTE, Location="/nothing-here")
-        for _ in range(600):
+        request.start(302, 150 * MEGABYTE, Location="/nothing-here")
+        for _ in range(150):
             request.send(bytes(MEGABYTE))
 
     return server.act("/endless", answer)
@@ -425,11 +426,13 @@ def redirect_for_ever(server):
     return server.serve("/round", b"", 302, Location="/round")
 
 
+@cache
 def gzip_bomb(megabytes: int = 100) -> bytes:
     """Zeros packed a thousandfold."""
     return gzip.compress(bytes(10 * MEGABYTE)) * (megabytes // 10)
 
 
+@cache
 def zip_bomb(megabytes: int = 100, method: int = zipfile.ZIP_DEFLATED) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", method) as archive, archive.open("file.bin", "w") as member:

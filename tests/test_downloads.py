@@ -43,7 +43,7 @@ from tests.misbehaving_server import (
     zipped,
 )
 
-WITHIN = 4.0  # seconds, for what here takes at most 1.1: a machine may be busy
+WITHIN = 10.0  # seconds, for what here takes one or two: a machine may be busy
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
@@ -174,7 +174,7 @@ FAULTS = [
     Fault(bad.one_byte_too_long, "more than the 5,120 bytes expected", without_size_limit),
     Fault(bad.body_of_600_megabytes, "more than the 5,120 bytes expected", without_size_limit),
     Fault(
-        bad.redirect_with_a_body_of_600_megabytes,
+        bad.redirect_with_a_body_of_150_megabytes,
         "HTTP 404 Not Found",
         following_redirects_blindly,
     ),
