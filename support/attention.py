@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from support import checks
+
 
 def attention(
     q: torch.Tensor,
@@ -86,9 +88,8 @@ def padding_mask(lengths: torch.Tensor, size: int) -> torch.Tensor:
     Raises: ValueError unless lengths (B,) are integers from 0 to size.
     """
     if lengths.dim() != 1 or lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise ValueError(
-            f"lengths must be integers (B,), got {lengths.dtype} {tuple(lengths.shape)}"
-        )
+        given = f"{lengths.dtype} {tuple(lengths.shape)}"
+        raise ValueError(f"lengths must be integers (B,), got {given}")
     if not torch.compiler.is_compiling() and len(lengths):
         low, high = int(lengths.min()), int(lengths.max())
         if low < 0 or high > size:
@@ -104,8 +105,7 @@ def causal_mask(
     past positions came earlier, all of which may be attended to.
     Raises: ValueError for a negative length or past.
     """
-    if length < 0 or past < 0:
-        raise ValueError(f"length and past must not be negative, got {length} and {past}")
+    checks.integers(0, length=length, past=past)
     return torch.ones(length, past + length, dtype=torch.bool, device=device).tril(past)
 
 
@@ -145,6 +145,7 @@ class KeyValueCache:
     """
 
     def __init__(self, capacity: int):
+        checks.integers(0, capacity=capacity)
         self.capacity = capacity
         self.length = 0
         self.keys: torch.Tensor | None = None
@@ -185,6 +186,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, d_model: int, n_heads: int, attention_dropout: float = 0.0):
         super().__init__()
+        checks.integers(-math.inf, d_model=d_model, n_heads=n_heads)
         if n_heads < 1 or d_model < 1 or d_model % n_heads:
             raise ValueError(f"d_model {d_model} must be a positive multiple of n_heads {n_heads}")
         self.d_model, self.n_heads = d_model, n_heads
@@ -223,10 +225,8 @@ class MultiHeadAttention(nn.Module):
             weight, bias = self.qkv.weight, self.qkv.bias
             q = self._split(F.linear(x, weight[:d], bias[:d]))
             if cache is not None and cache.length:
-                if memory.shape[1] != cache.length:
-                    raise ValueError(
-                        f"memory has {memory.shape[1]} positions, the cache {cache.length}"
-                    )
+                if (n := memory.shape[1]) != cache.length:
+                    raise ValueError(f"memory has {n} positions, the cache {cache.length}")
                 k, v = (kept[:, :, : cache.length] for kept in (cache.keys, cache.values))
             else:
                 both = F.linear(memory, weight[d:], bias[d:])

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from support import datasets, library_weights
+from support import checks, datasets, library_weights
 from support.attention import Dropout, padding_mask
 from support.bert_data import PretrainingBatch
 from support.embeddings import Positions, embed
@@ -23,7 +23,11 @@ PIECE = 128  # rows of a batch that go through a CPU together, padded to the lon
 
 @dataclass(frozen=True)
 class BertConfig:
-    """The sizes of a BERT; the defaults are BERT-base's. Source: Devlin et al. 2019, section 3."""
+    """The sizes of a BERT; the defaults are BERT-base's.
+
+    Raises: ValueError for sizes that are no positive integers (n_layers may be 0).
+    Source: Devlin et al. 2019, section 3.
+    """
 
     vocab_size: int
     d_model: int = 768
@@ -36,6 +40,12 @@ class BertConfig:
     attention_dropout: float = 0.1
     activation: str = "gelu"
     norm_eps: float = 1e-12
+
+    def __post_init__(self):
+        checks.integers(0, n_layers=self.n_layers)
+        checks.integers(1, vocab_size=self.vocab_size, d_model=self.d_model, n_heads=self.n_heads)
+        checks.integers(1, d_ff=self.d_ff, max_length=self.max_length, n_segments=self.n_segments)
+        checks.above(0, norm_eps=self.norm_eps)
 
 
 class Checkpoint:
@@ -262,8 +272,7 @@ def initialize(module: nn.Module) -> None:
 
 
 def _head(bert: Bert, n_classes: int) -> nn.Linear:
-    if n_classes < 1:
-        raise ValueError(f"n_classes must be positive, got {n_classes}")
+    checks.integers(1, n_classes=n_classes)
     head = nn.Linear(bert.config.d_model, n_classes)
     initialize(head)
     return head

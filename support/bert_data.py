@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from support import checks
 from support.vocab import Corpus, Vocab
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -86,6 +87,7 @@ class Documents:
         Words rarer than min_freq, or outside a given vocab, become [UNK], as does <unk>.
         Raises: ValueError if there is no text, or a given vocab lacks a special token.
         """
+        checks.text(text=text)
         if missing := [token for token in SPECIALS if vocab and token not in vocab]:
             raise ValueError(f"the given vocabulary lacks the special tokens {missing}")
         paragraphs = split_sentences(text.replace("<unk>", "[UNK]"))
@@ -107,9 +109,11 @@ class Documents:
         Raises: ValueError for an empty sentence or paragraph, or an id outside the vocabulary.
         """
         sentences = list(chain.from_iterable(paragraphs := list(paragraphs)))
-        ids = np.fromiter(chain.from_iterable(sentences), np.int32)
+        ids = np.array(list(chain.from_iterable(sentences)))
+        if len(ids) and (ids.dtype.kind not in "iu" or ids.max() >= 2**31):
+            raise ValueError(f"ids must be integers below 2**31, given {ids}")
         ends = [np.cumsum([0, *map(len, x)], dtype=np.int64) for x in (sentences, paragraphs)]
-        return cls(ids, *ends, None, vocab_size, special or SpecialIds())
+        return cls(ids.astype(np.int32), *ends, None, vocab_size, special or SpecialIds())
 
 
 class SentencePairs:
@@ -182,11 +186,13 @@ def mask_tokens(
     Raises: ValueError for shapes that differ, or a share or fractions that are no chances.
     Source: Devlin et al. 2019, section 3.1; whole words: the authors' code, May 2019.
     """
-    _check_masking(share, fractions)
+    checks.shares(share=share)
+    checks.chances(3, fractions=fractions)
     starts = np.ones_like(choosable) if word_starts is None else word_starts.copy()
-    if not ids.shape == choosable.shape == starts.shape:
-        shapes = (ids.shape, choosable.shape, starts.shape)
-        raise ValueError(f"ids, choosable and word_starts must have one shape, given {shapes}")
+    shapes = (ids.shape, choosable.shape, starts.shape)
+    if ids.ndim != 2 or len(set(shapes)) != 1 or choosable.dtype != bool or not len(random_ids):
+        wanted = "random_ids must not be empty, and ids and bool choosable, word_starts (B, T)"
+        raise ValueError(f"{wanted} must have one shape, given {shapes}")
     starts[:, 0] = True
     starts[:, 1:] |= ~choosable[:, :-1]
     places = np.flatnonzero(choosable)
@@ -247,10 +253,11 @@ def pretraining_batches(
     Raises: ValueError for arguments out of range, and as `SentencePairs`.
     Source: Devlin et al. 2019, sections 3.1 and A.2; fresh masks in each epoch: Liu et al. 2019.
     """
-    if batch_size < 1 or max_length < 5 or seed < 0:
-        given = f"{batch_size}, {max_length}, {seed}"
-        raise ValueError(f"batch_size, max_length, seed must be at least 1, 5, 0, given {given}")
-    _check_masking(share, fractions)
+    checks.integers(1, batch_size=batch_size)
+    checks.integers(5, max_length=max_length)
+    checks.integers(0, seed=seed)
+    checks.shares(share=share)
+    checks.chances(3, fractions=fractions)
     if word_starts is not None and (given := word_starts.shape) != documents.ids.shape:
         raise ValueError(f"word_starts must have shape {documents.ids.shape}, given {given}")
     special, sizes, room = documents.special, np.diff(documents.sentences), max_length - 3
@@ -291,10 +298,3 @@ def _join(
     ids = np.where(source >= 0, documents.ids[source], special.pad).astype(np.int64)
     ids[:, 0], ids[row, sep[:, 0]], ids[row, end[:, 0]] = special.cls, special.sep, special.sep
     return ids, ((column > sep) & (column <= end)).astype(np.int64), source
-
-
-def _check_masking(share: float, fractions: Sequence[float]) -> None:
-    if not 0 < share <= 1:
-        raise ValueError(f"share must be above 0 and at most 1, given {share}")
-    if len(fractions) != 3 or min(fractions) < 0 or not math.isclose(sum(fractions), 1):
-        raise ValueError(f"fractions must be three chances that add up to 1, given {fractions}")

@@ -233,14 +233,13 @@ class BPETokenizer:
         parts = self._special.split(text) if self.special_tokens else [text]
         ids: list[int] = []
         for i, part in enumerate(parts):  # every second part is a special token
-            if i % 2:
-                ids.append(self.vocab[part])
-            else:
-                ids.extend(chain.from_iterable(map(self._ids.__getitem__, pre_tokens.pieces(part))))
+            pieces = [] if i % 2 else pre_tokens.pieces(part)
+            ids.extend([self.vocab[part]] if i % 2 else chain(*map(self._ids.__getitem__, pieces)))
         return ids
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """Return the ids of each text."""
+        _require(not isinstance(texts, str), "texts must be a list of str, not one str")
         return [self.encode(text) for text in texts]
 
     def encode_bytes(self, data: bytes) -> list[int]:
@@ -263,6 +262,8 @@ class BPETokenizer:
             raise ValueError(
                 f"no token has the id {error.args[0]!r}; ids are 0..{self.vocab_size - 1}"
             ) from None
+        except TypeError:  # no list, or a list of lists
+            raise ValueError(f"ids must be one list of integers, given {ids!r:.80}") from None
 
     def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
         """Return the text of `ids`; bytes that are not UTF-8 are treated as `bytes.decode` says."""
@@ -278,8 +279,12 @@ class BPETokenizer:
 
         Raises: ValueError if it is not JSON or not byte-level BPE; see `tokenizer_json.read`.
         """
-        is_file = isinstance(source, Path) or os.path.isfile(source)
-        return cls(*tokenizer_json.read(Path(source).read_bytes() if is_file else source))
+        if not (isinstance(source, Path) or os.path.isfile(source)):
+            return cls(*tokenizer_json.read(source))
+        try:
+            return cls(*tokenizer_json.read(Path(source).read_bytes()))
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
 
     def save(self, path: str | Path) -> None:
         """Write `to_tokenizer_json` to a file, which is never seen half written."""

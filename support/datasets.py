@@ -9,8 +9,6 @@ or a split that does not exist, and for a wrong file in PRETRAIN_DATA_DIR.
 
 from __future__ import annotations
 
-import csv
-import io
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from support import profile, toyworld
+from support import profile, readers, toyworld
 from support.catalog import FILES
 from support.datafiles import DownloadError, locate, locate_folder
 
@@ -110,9 +108,7 @@ def ag_news(split: str = "train", *, small: bool = False, source: str = "auto") 
     _check("split", split, ("train", "test"))
 
     def real(contents: list[bytes], origin: str) -> LabeledTexts:
-        rows = list(csv.reader(io.StringIO(contents[0].decode("utf-8"), newline="")))
-        texts = [" ".join(row[1:]) for row in rows]
-        labels = np.array([int(row[0]) - 1 for row in rows], dtype=np.int64)
+        texts, labels = readers.news(contents[0], "AG News", len(AG_NEWS_CLASSES))
         if small:
             chosen = np.flatnonzero(_every_fifth(labels) == (split == "test"))
             texts, labels = [texts[i] for i in chosen], labels[chosen]
@@ -136,8 +132,8 @@ def mnist(split: str = "train", *, source: str = "auto") -> Images:
     def real(contents: list[bytes], origin: str) -> Images:
         import torch
 
-        images = np.frombuffer(contents[0], np.uint8, offset=16).reshape(-1, 28, 28).copy()
-        labels = np.frombuffer(contents[1], np.uint8, offset=8).astype(np.int64)
+        images = readers.idx(contents[0], "MNIST's images", dims=3).copy()
+        labels = readers.idx(contents[1], "MNIST's labels", dims=1).astype(np.int64)
         return Images(torch.from_numpy(images), torch.from_numpy(labels), origin)
 
     stem = {"train": "train", "test": "t10k"}[split]
@@ -152,8 +148,7 @@ def analogies(*, source: str = "auto") -> AnalogyQuestions:
     def real(contents: list[bytes], origin: str) -> AnalogyQuestions:
         sections = {}
         for path, content in zip(files, contents, strict=True):
-            lines = content.decode("utf-8").splitlines()
-            sections[Path(path).stem] = [tuple(line.split()) for line in lines]
+            sections |= readers.questions(content, path, section=Path(path).stem)
         return AnalogyQuestions(sections, origin)
 
     return _load(source, files, real, lambda: AnalogyQuestions(toyworld.analogies(), "embedded"))
@@ -208,15 +203,7 @@ def from_file(path: str | Path) -> TextData:
     Raises: FileNotFoundError; ValueError if the file is empty, is not UTF-8 or holds a NUL byte
     (a sign of a file that is no text), with the place in bytes.
     """
-    data = Path(path).read_bytes()
-    if (nul := data.find(b"\0")) >= 0:
-        raise ValueError(f"{path} is not a text: NUL at byte {nul}")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        bad = data[error.start]
-        raise ValueError(f"{path} is not UTF-8: 0x{bad:02x} at byte {error.start}") from None
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    text = readers.text(Path(path).read_bytes(), str(path))
     if not text.strip():
         raise ValueError(f"{path} is empty")
     return TextData(text, "file")

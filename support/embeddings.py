@@ -5,12 +5,16 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from support import checks
+
 
 def sinusoidal_positions(length: int, d_model: int) -> torch.Tensor:
     """Return (length, d_model): sines in even columns, cosines in odd, slower from pair to pair.
 
-    Raises: ValueError unless d_model is even. Source: Vaswani et al. 2017, section 3.5.
+    Raises: ValueError unless d_model is even, and length not negative.
+    Source: Vaswani et al. 2017, section 3.5.
     """
+    checks.integers(0, length=length, d_model=d_model)
     if d_model < 2 or d_model % 2:
         raise ValueError(f"d_model must be even, got {d_model}")
     # In float64: the angles of late positions lose digits in float32.
@@ -23,13 +27,12 @@ def sinusoidal_positions(length: int, d_model: int) -> torch.Tensor:
 class Positions(nn.Module):
     """One vector for each position below max_length: learned, or the sinusoids.
 
-    weight is (max_length, d_model).
+    weight is (max_length, d_model). Raises: ValueError for sizes that are no positive integers.
     """
 
     def __init__(self, max_length: int, d_model: int, *, learned: bool):
         super().__init__()
-        if max_length < 1:
-            raise ValueError(f"max_length must be positive, got {max_length}")
+        checks.integers(1, max_length=max_length, d_model=d_model)
         if learned:
             self.weight = nn.Parameter(torch.randn(max_length, d_model) * 0.02)
         else:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from support import profile, word2vec
+from support import checks, profile, word2vec
 from support.vectors import WordVectors
 from support.vocab import Corpus
 
@@ -46,7 +46,8 @@ def ngram_hashes(words: list[str], min_n: int, max_n: int) -> tuple[np.ndarray, 
     widened with its sign, as fastText's dictionary.cc does.
     """
     _check_words(words, min_n, max_n)
-    raw = np.frombuffer("".join(f"<{word}>" for word in words).encode(), np.uint8)
+    marked = "".join(f"<{word}>" for word in words)
+    raw = np.frombuffer(marked.encode("utf-8", "surrogatepass"), np.uint8)
     signed = raw.view(np.int8).astype(np.int32).view(np.uint32)
     start = np.flatnonzero(raw & 0xC0 != 0x80)  # (n_characters,) other bytes continue one
     size = np.diff(start, append=len(raw))
@@ -76,6 +77,7 @@ class Subwords:
     """
 
     def __init__(self, words: list[str], min_n: int, max_n: int, buckets: int):
+        checks.integers(-math.inf, buckets=buckets)
         if not 1 <= buckets <= 2**31:
             raise ValueError(f"buckets must be from 1 to 2**31, given {buckets}")
         self.min_n, self.max_n, self.buckets = min_n, max_n, buckets
@@ -152,8 +154,9 @@ def train(
     Source: Bojanowski et al. 2017, section 3, with a mean in place of the sum, as in their program.
     """
     block = word2vec.BLOCK
-    word2vec._at_least(dim=(dim, 1), window=(window, 1), epochs=(epochs, 1), batch=(batch, block))
-    word2vec._at_least(negatives=(negatives, 1), subsample=(subsample, 0), lr=(lr, 0))
+    checks.integers(1, dim=dim, window=window, negatives=negatives, epochs=epochs)
+    checks.at_least(0, subsample=subsample, lr=lr)
+    checks.integers(block, batch=batch)
     words = corpus.vocab.get_itos()
     subwords = Subwords(words, min_n, max_n, buckets)
     device = torch.device(device or profile.device())
@@ -217,7 +220,9 @@ class _Trainer(word2vec._Trainer):
 
 
 def _check_words(words: list[str], min_n: int, max_n: int) -> None:
+    checks.integers(0, min_n=min_n, max_n=max_n)
     if not 2 <= min_n <= max_n:
         raise ValueError(f"n-grams need 2 <= min_n <= max_n, given {min_n} and {max_n}")
+    checks.strings(words=words)
     if "" in words:
         raise ValueError("a word needs a letter at least, given ''")

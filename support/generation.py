@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 import torch
 
+from support import checks
 from support.gpt import GPT
+
+COLDEST = 1e-6  # below, quotients of logits would leave float32; 0 is the limit
 
 
 def next_token_probabilities(
@@ -67,12 +71,15 @@ def generate(
     _check_sampling(temperature, top_k, top_p)
     ids, padding = _align(prompts, next(model.parameters()).device)
     most = model.config.max_length
+    checks.integers(-math.inf, new_tokens=new_tokens)
     if new_tokens < 1 or ids.shape[1] + new_tokens - 1 > most:
         raise ValueError(
             f"a prompt of {ids.shape[1]} and {new_tokens} new tokens do not fit into {most}"
         )
     generator = torch.Generator().manual_seed(seed)
     cache = model.new_cache(ids.shape[1] + new_tokens) if use_cache else None
+    if isinstance(stop, str) or not isinstance(stop, Collection):
+        raise ValueError(f"stop must be a list of ids, got {stop!r}")
     stops = torch.tensor(sorted(stop), dtype=torch.long, device=ids.device)
     done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     written: list[torch.Tensor] = []
@@ -84,6 +91,8 @@ def generate(
         for _ in range(new_tokens):
             states = model(fresh if use_cache else ids, cache=cache, padding=padding)
             logits = model.logits(states[:, -1])  # (B, V)
+            if logits.isnan().any():
+                raise ValueError("the model's logits are NaN: its weights or its training failed")
             if temperature == 0:
                 chosen = logits.argmax(-1, keepdim=True)
             else:
@@ -110,7 +119,7 @@ def _align(prompts, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | 
         if prompts.dim() != 2 or not prompts.numel():
             raise ValueError(f"prompts must be (B, T), not empty, got {tuple(prompts.shape)}")
         return prompts.to(device), None
-    if any(isinstance(prompt, int) for prompt in prompts):
+    if isinstance(prompts, str) or any(isinstance(prompt, int | str) for prompt in prompts):
         raise ValueError(f"prompts must be lists of ids, one for each text, got ids: {prompts}")
     lengths = [len(prompt) for prompt in prompts]
     if not lengths or min(lengths) == 0:
@@ -127,9 +136,10 @@ def _until(row: list[int], stop: set[int]) -> list[int]:
 
 
 def _check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    if not temperature >= 0 or temperature == float("inf"):
-        raise ValueError(f"temperature must be 0 or a positive number, got {temperature!r}")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k must be a positive integer or None, got {top_k!r}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be in (0, 1] or None, got {top_p!r}")
+    checks.at_least(0, temperature=temperature)
+    if 0 < temperature < COLDEST or temperature == math.inf:
+        raise ValueError(f"temperature must be 0 or from {COLDEST} up, got {temperature!r}")
+    if top_k is not None:
+        checks.integers(1, top_k=top_k)
+    if top_p is not None:
+        checks.shares(top_p=top_p)

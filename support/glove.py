@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from support import profile
+from support import checks, profile
 from support.vectors import WordVectors
 from support.vocab import Corpus
 
@@ -62,8 +62,7 @@ def count(corpus: Corpus, window: int = 5, by_distance: bool = True) -> Cooccurr
     Raises: ValueError for a window below 1, or if no two words share a sentence.
     Source: Pennington et al. 2014, section 4.2.
     """
-    if window < 1:
-        raise ValueError(f"window must be at least 1, given {window}")
+    checks.integers(1, window=window)
     size = len(corpus.vocab)
     total = scipy.sparse.csr_matrix((size, size), dtype=np.float64)
     sentence = np.repeat(np.arange(len(corpus), dtype=np.int32), np.diff(corpus.offsets))
@@ -86,8 +85,9 @@ def count(corpus: Corpus, window: int = 5, by_distance: bool = True) -> Cooccurr
 def weight(counts: np.ndarray, x_max: float = 100.0, alpha: float = 0.75) -> np.ndarray:
     """Return h(x): (x / x_max)^alpha below x_max, 1 from there on; same shape.
 
-    Source: Pennington et al. 2014, eq. 9.
+    Raises: ValueError unless x_max and alpha are above 0. Source: Pennington et al. 2014, eq. 9.
     """
+    checks.above(0, x_max=x_max, alpha=alpha)
     return np.minimum((counts / x_max) ** alpha, 1.0)
 
 
@@ -114,12 +114,8 @@ def train(
     Raises: ValueError for arguments out of range; FloatingPointError if the cost is no number.
     Source: Pennington et al. 2014, eq. 8; Kingma and Ba 2015.
     """
-    for name, value in {"dim": dim, "epochs": epochs, "blocks": blocks}.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, given {value}")
-    for name, value in {"lr": lr, "x_max": x_max, "alpha": alpha}.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be above 0, given {value}")
+    checks.integers(1, dim=dim, epochs=epochs, blocks=blocks)
+    checks.above(0, lr=lr, x_max=x_max, alpha=alpha)
     size = len(counts.words)
     if counts.matrix.shape != (size, size):
         raise ValueError(f"{size} words need a square table, given {counts.matrix.shape}")

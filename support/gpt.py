@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from support import library_weights
+from support import checks, library_weights
 from support.attention import Dropout, KeyValueCache, causal_mask
 from support.embeddings import Positions, embed
 from support.losses import linear_cross_entropy
@@ -23,6 +23,7 @@ from support.transformer import TransformerBlock
 class GPTConfig:
     """The sizes of a GPT; the defaults are GPT-2's, 124 M parameters. d_ff None is 4 * d_model.
 
+    Raises: ValueError for sizes that are no positive integers (n_layers may be 0).
     Source: Radford et al. 2019, section 2.3 and table 2.
     """
 
@@ -36,6 +37,14 @@ class GPTConfig:
     attention_dropout: float = 0.1
     activation: str = "gelu_tanh"
     norm_eps: float = 1e-5
+
+    def __post_init__(self):
+        checks.integers(0, n_layers=self.n_layers)
+        checks.integers(1, vocab_size=self.vocab_size, d_model=self.d_model, n_heads=self.n_heads)
+        checks.integers(1, max_length=self.max_length)
+        if self.d_ff is not None:
+            checks.integers(1, d_ff=self.d_ff)
+        checks.above(0, norm_eps=self.norm_eps)
 
 
 class GPT(nn.Module):
@@ -106,7 +115,8 @@ class GPT(nn.Module):
 
     def new_cache(self, capacity: int | None = None) -> list[KeyValueCache]:
         """Return an empty cache for up to capacity positions, default max_length."""
-        return [KeyValueCache(capacity or self.config.max_length) for _ in self.layers]
+        most = self.config.max_length if capacity is None else capacity
+        return [KeyValueCache(most) for _ in self.layers]
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> GPT:
@@ -149,8 +159,8 @@ def token_batches(
     flat = torch.as_tensor(ids)
     if flat.dim() != 1 or flat.is_floating_point():
         raise ValueError(f"ids must be integers (N,), got {flat.dtype} {tuple(flat.shape)}")
-    if batch_size < 1 or length < 1:
-        raise ValueError(f"batch_size and length must be positive, got {batch_size}, {length}")
+    checks.integers(1, batch_size=batch_size, length=length)
+    checks.integers(0, seed=seed)
     if len(flat) < batch_size * length + 1:
         needed = batch_size * length + 1
         raise ValueError(f"a batch of {batch_size} x {length} needs {needed} ids, got {len(flat)}")
@@ -161,9 +171,10 @@ def token_batches(
         slack = min(length - 1, len(flat) - 1 - batch_size * length)
         starts = np.arange(rng.integers(slack + 1), len(flat) - length, length)
         rng.shuffle(starts)
-        offsets = torch.arange(length + 1)
         for i in range(0, len(starts) - batch_size + 1, batch_size):
-            windows = flat[torch.from_numpy(starts[i : i + batch_size])[:, None] + offsets].long()
+            # Slices, since PyTorch 2.3 takes no list of places in an array of 16-bit ids.
+            cut = [flat[start : start + length + 1].long() for start in starts[i : i + batch_size]]
+            windows = torch.stack(cut)  # (B, T + 1)
             yield windows[:, :-1], windows[:, 1:]
 
     return batches

@@ -26,10 +26,16 @@ class HuffmanTree:
 
     @classmethod
     def from_counts(cls, counts: np.ndarray) -> HuffmanTree:
-        """Return the tree of symbol counts, (n_symbols,). Raises: ValueError below 2 symbols."""
+        """Return the tree of symbol counts, (n_symbols,).
+
+        Raises: ValueError below 2 symbols, or for counts that are no integers from 0.
+        """
         size = len(counts)
         if size < 2:
             raise ValueError(f"a Huffman tree needs at least 2 symbols, given {size}")
+        given = np.asarray(counts)
+        if given.ndim != 1 or given.dtype.kind not in "iu" or given.min() < 0:
+            raise ValueError(f"counts must be integers from 0, given {counts!r:.80}")
         root = 2 * size - 2
         parent, is_left = [0] * (root + 1), [0.0] * (root + 1)
         heap = [(int(n), symbol) for symbol, n in enumerate(counts)]

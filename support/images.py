@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from support import profile
+from support import checks, profile
 
 
 def image_batches(
@@ -25,11 +25,12 @@ def image_batches(
     be shorter.
     Raises: ValueError for other images, a batch size below 1, or not one label an image.
     """
-    if images.dim() != 3 or images.dtype != torch.uint8:
+    if not isinstance(images, torch.Tensor):
+        raise ValueError(f"images must be a tensor, got {type(images).__name__}")
+    if images.dim() != 3 or images.dtype != torch.uint8 or not len(images):
         given = f"{tuple(images.shape)} {images.dtype}"
         raise ValueError(f"images must be (N, height, width) uint8, got {given}")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    checks.integers(1, batch_size=batch_size)
     if labels is not None and len(labels) != len(images):
         raise ValueError(f"{len(images)} images need as many labels, got {len(labels)}")
     device = torch.device(device or profile.device())

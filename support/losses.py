@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from support import checks
+
 # Logits at a time: 16 MB in float32, much of which stays in the caches of a CPU; a GPU wants more.
 CHUNK_CPU, CHUNK_GPU = 2**22, 2**27
 
@@ -26,12 +28,18 @@ def linear_cross_entropy(
     Raises: ValueError for shapes that do not fit, for N = 0, and for targets outside.
     """
     n, vocab_size = len(states), len(weight)
-    fits = states.dim() == 2 and states.shape[1:] == weight.shape[1:] and targets.shape == (n,)
+    fits = (
+        states.dim() == weight.dim() == 2
+        and states.shape[1:] == weight.shape[1:]
+        and targets.shape == (n,)
+    )
     if not fits or (bias is not None and bias.shape != (vocab_size,)):
         given = [None if x is None else tuple(x.shape) for x in (states, weight, bias, targets)]
         raise ValueError(f"states (N, d), weight (V, d), bias (V,), targets (N,), got {given}")
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"chunk must be a positive number of rows or None, got {chunk}")
+    if targets.dtype != torch.int64:
+        raise ValueError(f"targets must be int64, got {targets.dtype}")
+    if chunk is not None:
+        checks.integers(1, chunk=chunk)
     if n == 0:
         raise ValueError("there is nothing to predict")
     if not torch.compiler.is_compiling():

@@ -63,6 +63,8 @@ def count(texts: Iterable[str]) -> Counter[str]:
     Raises: ValueError if one of them is not a str.
     """
     by_piece: Counter[str] = Counter()
+    if not isinstance(texts, Iterable):
+        raise ValueError(f"texts must hold str, given {texts!r}")
     for text in texts:
         if not isinstance(text, str):
             raise ValueError(f"texts must hold str, not {type(text).__name__}")

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from support import checks
 from support.attention import Dropout, KeyValueCache, padding_mask
 from support.transformer import EncoderDecoder, Positions, embed
 
@@ -17,6 +18,7 @@ class Seq2Seq(nn.Module):
 
     Without target_vocab_size, source and target share one embedding. learned chooses learned
     positions instead of the sinusoids; block takes the options of TransformerBlock.
+    Raises: ValueError for sizes that are no positive integers.
     Source: Vaswani et al. 2017, section 3.
     """
 
@@ -36,6 +38,9 @@ class Seq2Seq(nn.Module):
         **block,
     ):
         super().__init__()
+        checks.integers(1, source_vocab_size=source_vocab_size, d_model=d_model)
+        if target_vocab_size is not None:
+            checks.integers(1, target_vocab_size=target_vocab_size)
         self.source_embedding = nn.Embedding(source_vocab_size, d_model)
         self.target_embedding = self.source_embedding
         if target_vocab_size is not None:

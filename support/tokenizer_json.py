@@ -52,7 +52,7 @@ def read(text: str | bytes) -> tuple[dict[str, int], list[tuple[str, str]], list
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the second for brackets in brackets
         raise ValueError(f"not JSON, {error}; it begins {text[:60]!r}") from None
     if not isinstance(data, dict):
         raise ValueError(f"a tokenizer.json is a JSON object, not {type(data).__name__}")
@@ -60,7 +60,10 @@ def read(text: str | bytes) -> tuple[dict[str, int], list[tuple[str, str]], list
     _check_settings(data, model)
     vocab = dict(_object(model, "vocab"))
     special_tokens = []
-    for token in data.get("added_tokens") or []:
+    added = data.get("added_tokens") or []
+    if not isinstance(added, list):
+        raise ValueError(f"added_tokens must be a list, not {type(added).__name__}")
+    for token in added:
         name = _special_token(token)
         if vocab.setdefault(name, token["id"]) != token["id"]:
             raise ValueError(f"added token {token}: the vocabulary gives it the id {vocab[name]}")
@@ -103,7 +106,7 @@ def _check_settings(data: Mapping[str, Any], model: Mapping[str, Any]) -> None:
 
 def _special_token(token: Any) -> str:
     """Return the text of an added token, or raise ValueError if it is not a plain special one."""
-    if not isinstance(token, dict) or not {"id", "content"} <= token.keys():
+    if not isinstance(token, dict) or "id" not in token or type(token.get("content")) is not str:
         raise ValueError(f"an added token needs an id and a content; got {token!r}")
     if any(token.get(name, value) is not value for name, value in _FLAGS.items()):
         raise ValueError(f"added token {token}: supported are only those with {_FLAGS}")

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from support import checks
 from support.attention import (
     Dropout,
     KeyValueCache,
@@ -54,12 +55,14 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 class FeedForward(nn.Module):
     """Two linear maps with a non-linearity between, at every position alike.
 
-    Raises: ValueError for an activation that is not "relu", "gelu" or "gelu_tanh".
+    Raises: ValueError for other sizes than positive integers, or an activation that is not "relu",
+    "gelu" or "gelu_tanh".
     Source: Vaswani et al. 2017, eq. 2.
     """
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu"):
         super().__init__()
+        checks.integers(1, d_model=d_model, d_ff=d_ff)
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {[*ACTIVATIONS]}, got {activation!r}")
         self.up = nn.Linear(d_model, d_ff)
@@ -156,10 +159,15 @@ def _same_for_all(attn_mask: torch.Tensor | None) -> bool:
 def take_rows(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Return (B, P, d), the positions rows (B, P) of x (B, T, d).
 
-    Raises: ValueError for rows of another shape.
+    Raises: ValueError for rows of another shape, or outside of 0 … T - 1. Under torch.compile the
+    second is not looked at.
     """
-    if rows.dim() != 2 or len(rows) != len(x):
-        raise ValueError(f"rows must be ({len(x)}, P), got {tuple(rows.shape)}")
+    if rows.dim() != 2 or len(rows) != len(x) or rows.dtype != torch.int64:
+        raise ValueError(f"rows must be ({len(x)}, P), got {tuple(rows.shape)} {rows.dtype}")
+    if not torch.compiler.is_compiling() and rows.numel():
+        low, high = (int(bound) for bound in rows.aminmax())
+        if low < 0 or high >= x.shape[1]:
+            raise ValueError(f"rows must be from 0 to {x.shape[1] - 1}, got {low} to {high}")
     return x.gather(1, rows[:, :, None].expand(-1, -1, x.shape[2]))
 
 
@@ -182,8 +190,7 @@ class Encoder(nn.Module):
         **block,
     ):
         super().__init__()
-        if n_layers < 0:
-            raise ValueError(f"n_layers must not be negative, got {n_layers}")
+        checks.integers(0, n_layers=n_layers)
         self.layers = nn.ModuleList(
             TransformerBlock(d_model, n_heads, d_ff, cross_attention=self.cross_attention, **block)
             for _ in range(n_layers)

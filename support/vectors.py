@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
+from support import checks, readers, vector_files
 from support.whole_file import whole_file
 
 Question = tuple[str, str, str, str]
@@ -58,7 +58,7 @@ class WordVectors:
     def __init__(self, words: Sequence[str], matrix: np.ndarray):
         self.words = list(words)
         self.matrix = np.ascontiguousarray(matrix, dtype=np.float32)
-        if self.matrix.ndim != 2 or len(self.matrix) != len(self.words) or not len(self.words):
+        if self.matrix.ndim != 2 or len(self.matrix) != len(self.words) or not self.matrix.size:
             raise ValueError(
                 f"{len(self.words)} words need a matrix of as many rows, given {np.shape(matrix)}"
             )
@@ -69,8 +69,12 @@ class WordVectors:
         if len(self._index) < len(self.words):
             twice = next(w for i, w in enumerate(self.words) if self._index[w] != i)
             raise ValueError(f"{twice!r} is given twice; each word has one vector")
-        length = np.linalg.norm(self.matrix, axis=1, keepdims=True)
+        with np.errstate(over="ignore"):
+            length = np.linalg.norm(self.matrix, axis=1, keepdims=True)
         self._unit = self.matrix / np.maximum(length, 1e-12)
+        if (long := np.isinf(length[:, 0])).any():  # float32 cannot hold their squares
+            rows = self.matrix[long].astype(np.float64)
+            self._unit[long] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -108,14 +112,16 @@ class WordVectors:
 
         Raises: KeyError for an unknown word; ValueError for k < 1 or a vector of another length.
         """
-        if k < 1:
-            raise ValueError(f"k must be at least 1, given {k}")
+        checks.integers(1, k=k)
+        checks.strings(exclude=exclude)
         if isinstance(query, str):
             exclude = (query, *exclude)
             query = self._unit[self.index(query)]
         query = np.asarray(query, np.float32)
-        if query.shape != (self.dim,):
-            raise ValueError(f"the query must have shape ({self.dim},), given {query.shape}")
+        if query.shape != (self.dim,) or not np.isfinite(query).all():
+            raise ValueError(
+                f"the query must have shape ({self.dim},) and finite numbers, given {query.shape}"
+            )
         cosine = self._unit @ (query / max(float(np.linalg.norm(query)), 1e-12))
         cosine[[self.index(word) for word in exclude]] = -np.inf
         k = min(k, len(self) - len(set(exclude)))
@@ -138,8 +144,9 @@ class WordVectors:
 
         Args: questions: a dictionary section -> (a, b, c, d), or a file with lines "a b c d" and
         headings ": section", or a folder of such files. A word unknown as written is tried in
-        lower case. Raises: ValueError for a line that is not four words.
+        lower case. Raises: ValueError for a line or a question that is not four words.
         """
+        checks.integers(1, batch=batch)
         if not isinstance(questions, Mapping):
             questions = read_analogies(questions)
         sections = {}
@@ -158,6 +165,8 @@ class WordVectors:
         return AnalogyReport(sections)
 
     def _rows(self, question: Question) -> list[int] | None:
+        if isinstance(question, str) or len(question) != 4:
+            raise ValueError(f"a question is four words, given {question!r}")
         rows = [self._index.get(w, self._index.get(w.lower())) for w in question]
         return None if None in rows else rows
 
@@ -169,9 +178,7 @@ class WordVectors:
         """
         if format not in FORMATS:
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, given {format!r}")
-        for word in self.words:
-            if not word or word.split() != [word]:
-                raise ValueError(f"{word!r} cannot be written: spaces separate the fields")
+        vector_files.check_words(self.words)
         with whole_file(path) as file:
             if format != "glove":
                 file.write(f"{len(self)} {self.dim}\n".encode())
@@ -193,86 +200,36 @@ class WordVectors:
         if format not in (None, *FORMATS):
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, given {format!r}")
         with open(path, "rb") as file:
-            pairs = _read_binary(file) if format == "word2vec-binary" else _read_text(file, format)
+            binary = format == "word2vec-binary"
+            pairs = vector_files.binary(file) if binary else vector_files.text(file, format)
             rows: dict[str, np.ndarray] = {}
             again = []
-            for word, vector in pairs:
-                if word in rows:
-                    again.append(word)
-                else:
-                    rows[word] = vector
-        if not rows:
-            raise ValueError(f"{path} holds no vectors")
+            try:
+                for word, vector in pairs:
+                    if word in rows:
+                        again.append(word)
+                    else:
+                        rows[word] = vector
+                if not rows:
+                    raise ValueError("it holds no vectors")
+                vectors = cls(list(rows), np.stack(list(rows.values())))
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
         if again:
             warnings.warn(f"{len(again)} words came twice, first kept: {again[:3]}", stacklevel=2)
-        return cls(list(rows), np.stack(list(rows.values())))
+        return vectors
 
 
 def read_analogies(path: str | os.PathLike) -> dict[str, list[Question]]:
     """Return the questions of a file or a folder of .txt files, by section.
 
-    Raises: FileNotFoundError; ValueError naming the line that is not four words.
+    Raises: FileNotFoundError; ValueError for a file that is no UTF-8, or naming the line that is
+    not four words.
     """
     path = Path(path)
     files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
     sections: dict[str, list[Question]] = {}
     for file in files:
-        name = file.stem
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            words = line.split()
-            if line.startswith(":"):
-                name = line[1:].strip()
-            elif len(words) == 4:
-                sections.setdefault(name, []).append(tuple(words))
-            elif words:
-                raise ValueError(f"{file}, line {number}: expected four words, found {line!r}")
+        for name, found in readers.questions(file.read_bytes(), str(file), file.stem).items():
+            sections.setdefault(name, []).extend(found)
     return sections
-
-
-def _read_text(file: BinaryIO, format: str | None) -> Iterator[tuple[str, np.ndarray]]:
-    dim = promised = None
-    number = 0
-    for number, line in enumerate(file, 1):
-        fields = line.rstrip().split(b" ")
-        if number == 1 and format != "glove" and len(fields) == 2 and b"".join(fields).isdigit():
-            promised, dim = map(int, fields)
-            continue
-        if number == 1 and format == "word2vec":
-            raise ValueError(f"line 1: expected a heading 'words dimensions', found {line[:40]!r}")
-        dim = len(fields) - 1 if dim is None else dim
-        try:
-            # More fields than dim + 1: a token that holds spaces itself, as in glove.840B.
-            extra = any(part.lstrip(b"-")[:1].isdigit() for part in fields[1:-dim])
-            if dim < 1 or len(fields) <= dim or extra:
-                raise ValueError(f"{len(fields) - 1} numbers instead of {dim}")
-            word = b" ".join(fields[:-dim]).decode("utf-8")
-            vector = np.array(fields[-dim:], dtype=np.float32)
-            if not np.isfinite(vector).all():
-                raise ValueError("a number that is not finite")
-        except ValueError as error:
-            raise ValueError(f"line {number}, {line[:40]!r}…: {error}") from None
-        yield word, vector
-    if promised not in (None, number - 1):
-        raise ValueError(f"the heading promises {promised} vectors, the file holds {number - 1}")
-
-
-def _read_binary(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
-    heading = file.readline(64).split()
-    if len(heading) != 2 or not all(part.isdigit() for part in heading):
-        raise ValueError(f"expected a heading 'words dimensions', found {heading}")
-    n_words, dim = map(int, heading)
-    for number in range(1, n_words + 1):
-        word = bytearray()
-        while (byte := file.read(1)) != b" ":
-            if not byte or len(word) > 1000:
-                raise ValueError(f"vector {number} of {n_words}: the file ends within a word")
-            word += byte
-        data = file.read(4 * dim)
-        if len(data) < 4 * dim:
-            raise ValueError(f"vector {number} of {n_words}: the file ends within its numbers")
-        vector = np.frombuffer(data, "<f4")
-        if not np.isfinite(vector).all():
-            raise ValueError(f"vector {number} of {n_words}: a number that is not finite")
-        yield bytes(word).lstrip(b"\n").decode("utf-8"), vector
-    if file.read(2).strip():
-        raise ValueError(f"the heading promises {n_words} vectors, the file goes on after them")

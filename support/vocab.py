@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
+from numbers import Integral
 
 import numpy as np
+
+from support import checks
 
 _LINE_END = "\0"
 _PUNCTUATION = str.maketrans(
@@ -19,8 +22,10 @@ def basic_english(text: str) -> list[str]:
     """Return the lower-cased tokens of a text, punctuation marks as tokens of their own.
 
     Double quotes vanish; `;`, `:` and `<br />` become spaces.
+    Raises: ValueError for what is no str.
     Source: torchtext 0.18, `get_tokenizer("basic_english")`, token for token.
     """
+    checks.text(text=text)
     text = text.lower().replace('"', "").replace("<br />", " ")
     return text.translate(_PUNCTUATION).split()
 
@@ -33,6 +38,8 @@ class Vocab:
 
     def __init__(self, tokens: Iterable[str]):
         self._itos = list(tokens)
+        if other := [token for token in self._itos if not isinstance(token, str)][:5]:
+            raise ValueError(f"a token must be a str, given {other}")
         self._stoi = {token: index for index, token in enumerate(self._itos)}
         self._default: int | None = None
         if len(self._stoi) < len(self._itos):
@@ -72,7 +79,12 @@ class Vocab:
         return [self.lookup_token(index) for index in indices]
 
     def set_default_index(self, index: int | None) -> None:
-        """Set the index of every missing token; None makes a missing token an error."""
+        """Set the index of every missing token; None makes a missing token an error.
+
+        Raises: ValueError for what is no integer.
+        """
+        if isinstance(index, bool) or not isinstance(index, Integral | None):
+            raise ValueError(f"index must be an integer or None, given {index!r}")
         self._default = index
 
     def get_default_index(self) -> int | None:
@@ -87,6 +99,7 @@ class Vocab:
         """Put a token at an index and move the later ones up. Raises: ValueError if it is there."""
         if token in self:
             raise ValueError(f"token {token!r} is in the vocabulary already, at {self[token]}")
+        checks.text(token=token)
         if not 0 <= index <= len(self):
             raise ValueError(f"index {index} is outside 0 … {len(self)}")
         self._itos.insert(index, token)
@@ -111,15 +124,20 @@ def vocab_from_counts(
     """Return a vocabulary ordered by falling frequency, ties by the token itself, specials apart.
 
     `max_tokens` counts the specials in. A special that also occurs as a token keeps its own place.
-    Raises: ValueError if min_freq < 1, or if max_tokens leaves no room beside the specials.
+    Raises: ValueError if min_freq < 1, if max_tokens leaves no room beside the specials, and for
+    tokens or specials that are no str.
     Source: torchtext 0.18, `build_vocab_from_iterator`.
     """
-    if min_freq < 1:
-        raise ValueError(f"min_freq must be at least 1, given {min_freq}")
-    if max_tokens is not None and max_tokens <= len(specials):
-        raise ValueError(
-            f"max_tokens must exceed the {len(specials)} special tokens, given {max_tokens}"
-        )
+    checks.integers(1, min_freq=min_freq)
+    checks.strings(specials=specials)
+    if other := [token for token in counts if not isinstance(token, str)][:5]:
+        raise ValueError(f"a token must be a str, given {other}")
+    if max_tokens is not None:
+        checks.integers(0, max_tokens=max_tokens)
+        if max_tokens <= len(specials):
+            raise ValueError(
+                f"max_tokens must exceed the {len(specials)} special tokens, given {max_tokens}"
+            )
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     if max_tokens is not None:
         ordered = ordered[: max_tokens - len(specials)]
@@ -136,6 +154,8 @@ def build_vocab_from_iterator(
     max_tokens: int | None = None,
 ) -> Vocab:
     """Return the vocabulary of an iterable of token lists; see `vocab_from_counts`."""
+    if isinstance(iterator, str) or not isinstance(iterator, Iterable):
+        raise ValueError(f"a vocabulary is built from lists of tokens, given {iterator!r:.80}")
     counts = Counter(chain.from_iterable(iterator))
     return vocab_from_counts(counts, min_freq, specials or (), special_first, max_tokens)
 
@@ -145,11 +165,20 @@ class Corpus:
     """A text as numbers: sentence i is `ids[offsets[i]:offsets[i + 1]]`.
 
     ids: (n_tokens,) int32. offsets: (n_sentences + 1,) int64, from 0 to n_tokens.
+    Raises: ValueError for ids outside the vocabulary, or offsets that do not rise so.
     """
 
     ids: np.ndarray
     offsets: np.ndarray
     vocab: Vocab
+
+    def __post_init__(self):
+        low, high = (self.ids.min(), self.ids.max()) if len(self.ids) else (0, -1)
+        if low < 0 or high >= len(self.vocab):
+            raise ValueError(f"ids must be in 0 … {len(self.vocab) - 1}, given {low} … {high}")
+        ends = self.offsets[:1].tolist() + self.offsets[-1:].tolist()
+        if ends != [0, len(self.ids)] or (np.diff(self.offsets) < 0).any():
+            raise ValueError(f"offsets must rise from 0 to {len(self.ids)}, given {ends}")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -187,7 +216,8 @@ class Corpus:
 
         A word rarer than `min_freq`, or outside a given `vocab`, is replaced by `unk`; with
         `unk=None` it is left out, as word2vec and GloVe do, and its neighbors move together.
-        Raises: ValueError if no token remains, or `unk` is not in a given vocabulary.
+        Raises: ValueError if no token remains, for what is no text, or if `unk` is not in a given
+        vocabulary.
         """
         ids, lengths, seen = _number(text, tokenizer)
         n_tokens = len(ids)
@@ -228,7 +258,11 @@ def _number(
         ids = np.fromiter(map(numbers.__getitem__, flat), np.int32, len(flat)) - 1
         ends = np.append(np.flatnonzero(ids < 0), len(ids))
         return ids[ids >= 0], np.diff(ends, prepend=-1) - 1, list(numbers)[1:]
-    lines = text.split("\n") if isinstance(text, str) else text
+    if isinstance(text, bytes) or not isinstance(text, Iterable):
+        raise ValueError(f"a text is a str or the str of its lines, given {text!r:.80}")
+    lines = text.split("\n") if isinstance(text, str) else list(text)
+    if tokenizer is str.split:
+        checks.strings(text=lines)
     sentences = [tokenizer(line) for line in lines]
     flat = chain.from_iterable(sentences)
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))

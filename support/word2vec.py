@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from support import profile
+from support import checks, profile
 from support.huffman import HuffmanTree
 from support.vectors import WordVectors
 from support.vocab import Corpus
@@ -70,8 +70,12 @@ def keep_probability(counts: np.ndarray, threshold: float) -> np.ndarray:
 def noise_table(counts: np.ndarray, power: float = 0.75, size: int = NOISE_TABLE) -> np.ndarray:
     """Return word ids, each as often as its noise probability says: a uniform pick is a noise word.
 
-    Shares are exact to 1 / size. Source: Mikolov et al. 2013b, section 2.2, unigram^0.75.
+    Shares are exact to 1 / size. Raises: ValueError for counts below 0 or without one above.
+    Source: Mikolov et al. 2013b, section 2.2, unigram^0.75.
     """
+    checks.integers(1, size=size)
+    if not (len(counts) and counts.min() >= 0 and counts.max() > 0):
+        raise ValueError(f"counts must be at least 0 and one above, given {counts!r:.80}")
     cumulative = np.cumsum(counts.astype(np.float64) ** power)
     quantiles = (np.arange(size) + 0.5) / size * cumulative[-1]
     return np.searchsorted(cumulative, quantiles).astype(np.int32)
@@ -84,7 +88,8 @@ def skipgram_examples(
 
     Raises: ValueError for a window or a number of negatives below 1, or a negative threshold.
     """
-    _at_least(window=(window, 1), negatives=(negatives, 1), subsample=(subsample, 0))
+    checks.integers(1, window=window, negatives=negatives)
+    checks.at_least(0, subsample=subsample)
     rng = np.random.default_rng(seed)
     ids = corpus.ids
     sentence = np.repeat(np.arange(len(corpus), dtype=np.int32), np.diff(corpus.offsets))
@@ -94,14 +99,14 @@ def skipgram_examples(
         ids, sentence = ids[kept], sentence[kept]
     reach = rng.integers(1, window + 1, len(ids), dtype=np.int32)
     centers, contexts = [], []
-    for distance in range(1, window + 1):
+    for distance in range(1, min(window, len(ids) - 1) + 1):
         together = sentence[distance:] == sentence[:-distance]
         left, right = ids[:-distance], ids[distance:]
         forward = together & (reach[:-distance] >= distance)
         backward = together & (reach[distance:] >= distance)
         centers += [left[forward], right[backward]]
         contexts += [right[forward], left[backward]]
-    center, context = np.concatenate(centers), np.concatenate(contexts)
+    center, context = (np.concatenate([ids[:0], *parts]) for parts in (centers, contexts))
     table = noise_table(corpus.counts)
     noise = table[rng.integers(0, len(table), (len(center), negatives), dtype=np.uint32)]
     flat, partner = noise.reshape(-1), context[:, None]
@@ -140,8 +145,9 @@ def train(
         raise ValueError(f"model must be 'skipgram' or 'cbow', given {model!r}")
     if loss not in ("negative", "hierarchical"):
         raise ValueError(f"loss must be 'negative' or 'hierarchical', given {loss!r}")
-    _at_least(dim=(dim, 1), window=(window, 1), negatives=(negatives, 1), epochs=(epochs, 1))
-    _at_least(subsample=(subsample, 0), lr=(lr, 0), batch=(batch, BLOCK))
+    checks.integers(1, dim=dim, window=window, negatives=negatives, epochs=epochs)
+    checks.at_least(0, subsample=subsample, lr=lr)
+    checks.integers(BLOCK, batch=batch)
     device = torch.device(device or profile.device())
     trainer = _Trainer(corpus, model, loss, dim, window, negatives, seed, device)
     shown = profile.progress_enabled() if progress is None else progress
@@ -292,9 +298,3 @@ class _Trainer:
         squares.index_add_(0, rows, gradient.square().mean(1))
         scale = rate * torch.rsqrt(squares[rows])
         table.index_add_(0, rows, gradient * scale[:, None])
-
-
-def _at_least(**limits: tuple[float, float]) -> None:
-    for name, (value, least) in limits.items():
-        if not value >= least:
-            raise ValueError(f"{name} must be at least {least}, given {value}")

@@ -7,6 +7,7 @@ Source: Devlin et al. 2019, section 3, and the code released with it; Wu et al. 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import unicodedata
@@ -19,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import regex
 import torch
+
+from support import checks, readers
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -91,6 +94,7 @@ class WordPieceTokenizer:
         split_chinese: bool = True,
     ):
         self.vocab = list(vocab)
+        checks.strings(vocab=self.vocab)
         self.lower = lower
         self.strip_accents = lower if strip_accents is None else strip_accents
         self.split_chinese = split_chinese
@@ -111,20 +115,31 @@ class WordPieceTokenizer:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike, **options) -> WordPieceTokenizer:
-        """Return the tokenizer of a vocab.txt: UTF-8, a piece a line; options as above."""
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-        return cls(lines[:-1] if lines[-1] == "" else lines, **options)
+        """Return the tokenizer of a vocab.txt: UTF-8, a piece a line; options as above.
+
+        Raises: FileNotFoundError; ValueError as above, or for a file that is no text.
+        """
+        lines = readers.text(Path(path).read_bytes(), str(path)).split("\n")
+        try:
+            return cls(lines[:-1] if lines[-1] == "" else lines, **options)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
     @classmethod
     def from_folder(cls, path: str | os.PathLike) -> WordPieceTokenizer:
         """Return the tokenizer of a checkpoint: its vocab.txt, read as tokenizer_config.json says.
 
-        Raises: ValueError if there is no vocab.txt.
+        Raises: ValueError if there is no vocab.txt, or one of the two is not what it should be.
         """
         vocab, config = Path(path) / "vocab.txt", Path(path) / "tokenizer_config.json"
         if not vocab.is_file():
             raise ValueError(f"a WordPiece tokenizer needs vocab.txt, which {path} does not have")
-        given = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+        try:
+            given = json.loads(config.read_bytes()) if config.is_file() else {}
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{config} is not JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise ValueError(f"{config} must hold an object, not {type(given).__name__}")
         return cls.from_file(
             vocab,
             lower=given.get("do_lower_case", True),
@@ -266,6 +281,7 @@ def _shares(lengths: list[int], max_length: int | None) -> list[int]:
     added = len(lengths) + 1
     if max_length is None:
         return lengths
+    checks.integers(-math.inf, max_length=max_length)
     if max_length < added + len(lengths):
         raise ValueError(
             f"max_length must be at least {added + len(lengths)}, for {added} special tokens and "

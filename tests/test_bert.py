@@ -541,7 +541,7 @@ def test_heads_are_linear_maps_of_what_they_name():
     start, end = span(ids, segments, lengths)
     close(torch.stack((start, end), dim=-1), hidden @ span.span.weight.T)
     for head in (TextClassifier, TokenClassifier):
-        with pytest.raises(ValueError, match="n_classes must be positive, got 0"):
+        with pytest.raises(ValueError, match="n_classes must be at least 1, given 0"):
             head(bert, 0)
 
 
@@ -583,7 +583,7 @@ def test_targets_outside_the_vocabulary_are_refused():
     [
         ({"n_heads": 5}, "d_model 12 must be a positive multiple of n_heads 5"),
         ({"activation": "swish"}, "activation must be one of .*got 'swish'"),
-        ({"max_length": 0}, "max_length must be positive, got 0"),
+        ({"max_length": 0}, "max_length must be at least 1, given 0"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
     ],
 )

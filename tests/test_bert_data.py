@@ -290,7 +290,7 @@ def test_hidden_tokens_are_masked_random_or_kept_in_their_fractions(fractions):
     [
         ({"share": 0}, "share must be above 0 and at most 1, given 0"),
         ({"share": 15}, "given 15"),
-        ({"fractions": (0.8, 0.1)}, "fractions must be three chances"),
+        ({"fractions": (0.8, 0.1)}, "fractions must be 3 chances"),
         ({"fractions": (0.8, 0.1, 0.2)}, "add up to 1, given"),
         ({"fractions": (1.2, -0.1, -0.1)}, "add up to 1, given"),
     ],
@@ -310,7 +310,7 @@ def test_arrays_of_other_shapes_are_refused(toy):
     with pytest.raises(ValueError, match="word_starts must have shape"):
         pretraining_batches(toy, 4, word_starts=np.ones(toy.vocab_size, bool))
     for options in ({"batch_size": 0}, {"max_length": 4}, {"seed": -1}):
-        with pytest.raises(ValueError, match=f"at least 1, 5, 0, given .*{[*options.values()][0]}"):
+        with pytest.raises(ValueError, match=f"at least [150], given {[*options.values()][0]}"):
             pretraining_batches(toy, **{"batch_size": 4, **options})
 
 

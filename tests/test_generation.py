@@ -154,14 +154,14 @@ def test_logits_in_half_precision_give_full_probabilities():
 
 
 WRONG = [
-    ({"temperature": -0.1}, "temperature must be 0 or a positive number, got -0.1"),
-    ({"temperature": math.nan}, "got nan"),
+    ({"temperature": -0.1}, "temperature must be at least 0, given -0.1"),
+    ({"temperature": math.nan}, "given nan"),
     ({"temperature": math.inf}, "got inf"),
-    ({"top_k": 0}, "top_k must be a positive integer or None, got 0"),
-    ({"top_k": -3}, "got -3"),
-    ({"top_p": 0.0}, r"top_p must be in \(0, 1\] or None, got 0.0"),
-    ({"top_p": 1.01}, "got 1.01"),
-    ({"top_p": math.nan}, "got nan"),
+    ({"top_k": 0}, "top_k must be at least 1, given 0"),
+    ({"top_k": -3}, "given -3"),
+    ({"top_p": 0.0}, "top_p must be above 0 and at most 1, given 0.0"),
+    ({"top_p": 1.01}, "given 1.01"),
+    ({"top_p": math.nan}, "given nan"),
 ]
 
 

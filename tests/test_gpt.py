@@ -338,7 +338,7 @@ def test_sizes_that_make_no_model_are_refused():
         GPT(GPTConfig(9, 10, 1, 4))
     with pytest.raises(ValueError, match="activation must be one of .*got 'swish'"):
         GPT(GPTConfig(9, 8, 1, 4, activation="swish"))
-    with pytest.raises(ValueError, match="max_length must be positive, got 0"):
+    with pytest.raises(ValueError, match="max_length must be at least 1, given 0"):
         GPT(GPTConfig(9, 8, 1, 4, max_length=0))
     with pytest.raises(ValueError, match=r"attn_mask must be .*got \(1, 3, 3\)"):
         small_gpt()(torch.zeros(2, 3).long(), padding=torch.tensor([1]))
@@ -406,8 +406,8 @@ def test_batches_are_shuffled_and_other_ones_in_another_epoch():
     [
         (np.zeros((2, 50), dtype=int), 2, 3, r"ids must be integers \(N,\), got .*\(2, 50\)"),
         (np.zeros(50), 2, 3, "ids must be integers .*float64"),
-        (np.zeros(50, dtype=int), 0, 3, "batch_size and length must be positive, got 0, 3"),
-        (np.zeros(50, dtype=int), 2, 0, "got 2, 0"),
+        (np.zeros(50, dtype=int), 0, 3, "batch_size must be at least 1, given 0"),
+        (np.zeros(50, dtype=int), 2, 0, "length must be at least 1, given 0"),
         (np.zeros(6, dtype=int), 2, 3, "a batch of 2 x 3 needs 7 ids, got 6"),
     ],
 )

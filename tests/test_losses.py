@@ -194,8 +194,8 @@ def test_it_says_that_it_cannot_be_differentiated_twice():
         ({"targets": torch.zeros(6, dtype=torch.long)}, r"\(6,\)"),
         ({"targets": torch.arange(7) + 5}, "targets must be from 0 to 10, got 5 to 11"),
         ({"targets": torch.arange(7) - 100}, "targets must be from 0 to 10, got -100 to -94"),
-        ({"chunk": 0}, "chunk must be a positive number of rows or None, got 0"),
-        ({"chunk": -1}, "got -1"),
+        ({"chunk": 0}, "chunk must be at least 1, given 0"),
+        ({"chunk": -1}, "given -1"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):
