@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
-import os
 import re
 import shutil
 import subprocess
@@ -186,13 +185,6 @@ def test_dependencies_are_what_support_and_the_notebooks_import():
     assert needed == declared(PROJECT["dependencies"])
 
 
-def test_readers_get_every_dependency_and_no_torchtext():
-    reader = declared(lines_of("requirements.txt"))
-    assert declared(PROJECT["dependencies"]) <= reader
-    assert "torchtext" not in reader | declared(lines_of("requirements-dev.txt"))
-    assert "torchtext==0.18.0" in lines_of("requirements-torchtext.txt")
-
-
 def test_torchtext_is_not_installed_with_what_we_install():
     if any(line.startswith("2.3.") for line in [importlib.metadata.version("torch")]):
         pytest.skip("this is the environment in which torchtext works")
@@ -209,68 +201,6 @@ def test_make_says_what_its_targets_do():
     said = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in ("setup", "book", "test", "run", "bench", "format", "clean"):
         assert re.search(rf"make {target}\s+\w", said), f"`make help` does not explain {target}"
-
-
-def test_environment_refuses_an_old_python(tmp_path):
-    old = tmp_path / "python3.8"
-    pretend = "import sys; sys.version_info = (3, 8, 18); exec(sys.argv[1])"
-    old.write_text(
-        '#!/bin/sh\n[ "$1" != --version ] || { echo Python 3.8.18; exit; }\n'
-        f'[ "$1" = -c ] && exec "{sys.executable}" -c "{pretend}" "$2"\n'
-    )
-    old.chmod(0o755)
-    command = ["sh", "tools/environment.sh", str(tmp_path / "env"), "requirements.txt"]
-    environment = {**os.environ, "PYTHON": str(old)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "needs Python 3.10 or newer" in done.stderr and "is Python 3.8.18" in done.stderr
-    assert not (tmp_path / "env").exists()
-
-
-def test_environment_is_left_alone_while_nothing_changes(tmp_path):
-    """The stamp depends on the contents of the files, and on no times."""
-    copy = tmp_path / "copy"
-    (copy / "tools").mkdir(parents=True)
-    shutil.copy(ROOT / "tools" / "environment.sh", copy / "tools")
-    shutil.copy(ROOT / "pyproject.toml", copy)
-    for path in ROOT.glob("requirements*.txt"):
-        shutil.copy(path, copy)
-    (copy / "env" / "bin").mkdir(parents=True)
-    pretend = copy / "env" / "bin" / "python"
-    pretend.write_text('#!/bin/sh\necho "$@" >>calls\n')
-    pretend.chmod(0o755)
-
-    def installs(*names: str) -> int:
-        """Run the script and return how many times it has called pip install by now."""
-        command = ["sh", "tools/environment.sh", "env", *names]
-        subprocess.run(command, cwd=copy, check=True, capture_output=True)
-        return (copy / "calls").read_text().count("pip install")
-
-    both = ("requirements.txt", "requirements-dev.txt")
-    assert installs("requirements.txt") == 1
-    (copy / "requirements.txt").touch()
-    assert installs("requirements.txt") == 1
-    assert installs(*both) == 2
-    assert installs(*both) == installs("requirements.txt") == 2
-    before = (copy / "requirements-dev.txt").read_bytes()
-    (copy / "requirements-dev.txt").write_bytes(before + b"# more\n")
-    assert installs("requirements.txt") == 3
-    (copy / "requirements-dev.txt").write_bytes(before)
-    assert installs(*both) == 4, "what was installed for the old contents may be gone"
-    copy = copy.rename(tmp_path / "moved")
-    assert installs(*both) == 5, "the environment holds the checkout's place"
-
-
-def test_ci_runs_the_same_tests():
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)
-    assert text(".ci/run").rstrip().endswith("make test")
-    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
-        steps = [
-            step
-            for job in yaml.safe_load(path.read_text())["jobs"].values()
-            for step in job["steps"]
-        ]
-        assert any(step.get("run") in (".ci/run", "make book") for step in steps), path.name
 
 
 # Pages of reference.

@@ -6,7 +6,14 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CARRIERS = ("_config.yml", "README.md", "index.md", "CONTRIBUTING.md", "CITATION.cff")
+CARRIERS = (
+    "_config.yml",
+    "README.md",
+    "index.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CITATION.cff",
+)
 
 
 def repository() -> str:

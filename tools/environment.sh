@@ -3,10 +3,11 @@
 #
 #   tools/environment.sh FOLDER REQUIREMENTS [REQUIREMENTS…]
 #
-# The stamp FOLDER/installed-REQUIREMENTS holds a checksum of every requirements file, of
+# The stamp FOLDER/installed-REQUIREMENTS holds a checksum of every file of requirements, of
 # pyproject.toml and of where the checkout lies. While it matches, this ends without touching the
-# network. A file of requirements may name others with -r, so a later one in the list includes the
-# earlier ones, and only the last is installed.
+# network. A later file in the list includes the earlier ones, and only the last is installed.
+# From a file of the form NAME.lock come exactly the releases that it lists, and a download that
+# does not have its checksum is refused; without one, the newest releases that fit.
 set -eu
 
 folder=$1
@@ -14,7 +15,7 @@ shift
 for last in "$@"; do :; done
 
 checksum() {
-    { cat requirements*.txt pyproject.toml; pwd -P; } | cksum
+    { cat requirements*.txt requirements*.lock pyproject.toml; pwd -P; } | cksum
 }
 
 stamp=$folder/installed-$last
@@ -56,7 +57,15 @@ echo "Installing $last into $folder (the first time takes a few minutes, mostly 
 rm -f "$folder"/installed-*
 quiet=--quiet
 [ ! -t 1 ] || quiet=  # at a terminal, pip's progress bars say that something is going on
-"$folder/bin/python" -m pip install $quiet -r "$last" -e .
+case $last in
+*.lock)
+    "$folder/bin/python" -m pip install $quiet --require-hashes -r "$last"
+    "$folder/bin/python" -m pip install $quiet --no-index --no-deps --no-build-isolation -e .
+    ;;
+*)
+    "$folder/bin/python" -m pip install $quiet -r "$last" -e .
+    ;;
+esac
 for name in "$@"; do
     checksum >"$folder/installed-$name"
 done
