@@ -224,7 +224,7 @@ def test_the_vec_file_is_fasttexts(model, tmp_path):
     assert loaded.words == model.vectors.words
     np.testing.assert_array_equal(loaded.matrix, model.vectors.matrix)
     # The program ends its rows with a space, and begins with its mark for the end of a sentence.
-    path.write_text("2 3\n</s> 0.1 -0.2 0.3 \nnaïve 1e-05 2 3 \n")
+    path.write_text("2 3\n</s> 0.1 -0.2 0.3 \nnaïve 1e-05 2 3 \n", encoding="utf-8")
     loaded = WordVectors.load(path)
     assert loaded.words == ["</s>", "naïve"]
     np.testing.assert_allclose(loaded.matrix, [[0.1, -0.2, 0.3], [1e-5, 2, 3]], rtol=1e-6)
