@@ -5,6 +5,7 @@ And one member of a zip archive unpacked into one file.
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
 import zipfile
@@ -30,6 +31,7 @@ LONGEST_PAUSE = 10.0
 REDIRECTS = 10
 # wikitext.smerity.com, for one, refuses the names under which Python's libraries call.
 HEADERS = {"User-Agent": "pretraining-by-hand/1 (course)", "Accept-Encoding": "identity"}
+_BROKEN = "the connection broke off before the end"
 _PIECE = 1 << 14
 _LOOPBACK_MAY_BE_PLAIN = False  # the tests' own server speaks plain http; nothing else may
 
@@ -203,6 +205,7 @@ def _request(url: str, sink: _Sink) -> None:
                         _check(response)
                         for piece in response.iter_content(_PIECE):
                             sink.write(piece)
+                        _check_end(response)
                         return
                 asked = urljoin(asked, onward)
                 if not _secure(asked):
@@ -234,15 +237,25 @@ def _check(response: requests.Response) -> None:
     raise (_Passing if response.status_code >= 500 else Refused)(status)
 
 
+def _check_end(response: requests.Response) -> None:
+    """Raise Refused if fewer bytes came than were announced; urllib3 does so from version 2 on."""
+    announced = response.headers.get("Content-Length", "")
+    if announced.isdecimal() and response.raw.tell() < int(announced):
+        raise _Passing(_BROKEN)
+
+
 def _explain(error: Exception) -> tuple[str, type[Refused]]:
     """Return in a few words why a request failed, and as what."""
-    root: BaseException = error
-    while root.__context__:
-        root = root.__context__
+    chain: list[BaseException] = [error]
+    while chain[-1].__context__:
+        chain.append(chain[-1].__context__)
+    # What the system or the protocol said; below it may lie attempts of the libraries' own.
+    known = (OSError, http.client.HTTPException)
+    root = next((link for link in reversed(chain) if isinstance(link, known)), error)
     if isinstance(error, requests.Timeout) or isinstance(root, TimeoutError):
         return f"no answer for {TIMEOUT:g} s", Refused
     # A refused connection is an answer of a sort, and not worth another try.
     broken = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
     if isinstance(error, requests.exceptions.ChunkedEncodingError) or isinstance(root, broken):
-        return "the connection broke off before the end", _Passing
+        return _BROKEN, _Passing
     return getattr(root, "strerror", None) or f"{type(root).__name__}: {root}", Refused

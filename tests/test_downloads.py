@@ -164,7 +164,7 @@ FAULTS = [
     Fault(bad.status_500_without_end, "HTTP 500 Internal Server Error, 3 times", once_only),
     Fault(bad.status_206, "HTTP 206 Partial Content", without_status),
     Fault(bad.empty, "size 0 instead of 5,120", without_proof),
-    Fault(bad.cut_off_at_90_percent, "broke off before the end, 3 times", without_words),
+    Fault(bad.cut_off_at_90_percent, "broke off before the end, 3 times", once_only),
     Fault(bad.cut_off_at_90_percent_silently, "size 4,608 instead of 5,120", without_proof),
     Fault(
         bad.one_wrong_byte,
@@ -195,7 +195,7 @@ FAULTS = [
         without_status,
     ),
     Fault(bad.encoding_upon_encoding, "in the encoding gzip, gzip, which", without_status),
-    Fault(bad.encoding_that_is_none, "/none: error: .*decompress", without_words),
+    Fault(bad.encoding_that_is_none, "/none: .*failed to decode it", without_words),
     Fault(bad.gzip_bomb_as_encoding, "more than the 5,120 bytes expected", without_size_limit),
     Fault(bad.plain_http, "plain http is refused", without_https),
     Fault(bad.redirect_to_plain_http, "redirects to http://localhost:", without_https),
@@ -319,6 +319,12 @@ def test_another_try_needs_an_empty_file(server, cache, fault, monkeypatch):
     monkeypatch.setattr(downloads._Sink, "restart", lambda self: None)
     with pytest.raises(AssertionError, match="given up"):
         check_passing(server, cache, fault)
+
+
+def test_an_end_that_comes_too_early_is_noticed_where_urllib3_does_not():
+    came = SimpleNamespace(headers={"Content-Length": "10"}, raw=SimpleNamespace(tell=lambda: 9))
+    with pytest.raises(downloads.Refused, match="broke off before the end"):
+        downloads._check_end(came)
 
 
 def test_a_short_wait_that_is_asked_for_is_kept(server, cache):
