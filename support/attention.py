@@ -119,8 +119,7 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float = 0.0):
         super().__init__()
-        if not 0.0 <= p < 1.0:
-            raise ValueError(f"dropout must be in [0, 1), got {p!r}")
+        checks.rates(dropout=p)
         self.p = p
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -46,6 +46,7 @@ class BertConfig:
         checks.integers(1, vocab_size=self.vocab_size, d_model=self.d_model, n_heads=self.n_heads)
         checks.integers(1, d_ff=self.d_ff, max_length=self.max_length, n_segments=self.n_segments)
         checks.above(0, norm_eps=self.norm_eps)
+        checks.rates(dropout=self.dropout, attention_dropout=self.attention_dropout)
 
 
 class Checkpoint:
@@ -64,8 +65,8 @@ class Checkpoint:
         """
         if str(path_or_name).removeprefix("sentence-transformers/") == MINILM:
             path_or_name = datasets.minilm(source="real")
-        config, state = library_weights.load(path_or_name, library_weights.BERT)
-        bert = Bert(BertConfig(**config))
+        config, state = library_weights.load(path_or_name, library_weights.BERT, BertConfig)
+        bert = Bert(config)
         if cls is Bert:
             model = bert
         elif "n_classes" in inspect.signature(cls).parameters:

@@ -29,6 +29,13 @@ def above(limit: float, **given: Any) -> None:
             raise ValueError(f"{name} must be above {limit}, given {value!r}")
 
 
+def rates(**given: Any) -> None:
+    """Raise ValueError unless each argument is a number from 0 and below 1."""
+    for name, value in given.items():
+        if not (_is_number(value) and 0 <= value < 1):
+            raise ValueError(f"{name} must be in [0, 1), got {value!r}")
+
+
 def shares(**given: Any) -> None:
     """Raise ValueError unless each argument is a number above 0 and at most 1."""
     for name, value in given.items():

@@ -45,6 +45,7 @@ class GPTConfig:
         if self.d_ff is not None:
             checks.integers(1, d_ff=self.d_ff)
         checks.above(0, norm_eps=self.norm_eps)
+        checks.rates(dropout=self.dropout, attention_dropout=self.attention_dropout)
 
 
 class GPT(nn.Module):
@@ -125,8 +126,8 @@ class GPT(nn.Module):
         Raises: FileNotFoundError; ValueError, naming them, for keys that are unknown or missing
         and for options that this GPT does not have.
         """
-        config, state = library_weights.load(path, library_weights.GPT2)
-        model = cls(GPTConfig(**config))
+        config, state = library_weights.load(path, library_weights.GPT2, GPTConfig)
+        model = cls(config)
         library_weights.fill(model, state, path)
         return model.eval()
 

@@ -139,11 +139,11 @@ BERT = _Family(
 GPT2 = _Family("gpt2", "transformer.", "h.", "layers.", _GPT2, _GPT2_LAYER, _GPT2_CONFIG)
 
 
-def load(folder: str | Path, family: _Family) -> tuple[dict[str, Any], State]:
-    """Return a checkpoint's sizes, as arguments of our configuration, and weights by our names.
+def load(folder: str | Path, family: _Family, kind: type) -> tuple[Any, State]:
+    """Return a checkpoint's sizes, as our configuration of a kind, and weights by our names.
 
-    Raises: FileNotFoundError; ValueError for a file that is damaged, another kind of model, an
-    option that our models do not have, or a key that is unknown.
+    Raises: FileNotFoundError; ValueError for a file that is damaged, another kind of model, sizes
+    that make none, an option that our models do not have, or a key that is unknown.
     """
     folder = Path(folder)
     for name in ("config.json", "model.safetensors"):
@@ -154,9 +154,16 @@ def load(folder: str | Path, family: _Family) -> tuple[dict[str, Any], State]:
         if not isinstance(config, dict):
             raise ValueError("config.json holds no object")
         state = load_file(folder / "model.safetensors")
-    except (ValueError, SafetensorError) as error:
+    except (ValueError, RecursionError, SafetensorError) as error:
         raise ValueError(f"the checkpoint in {folder} cannot be read: {error}") from error
-    return _read_config(config, family, folder), _to_ours(state, family, folder)
+    try:
+        sizes = kind(**_read_config(config, family, folder))
+        if sizes.d_model % sizes.n_heads:
+            raise ValueError(f"d_model {sizes.d_model} is no multiple of n_heads {sizes.n_heads}")
+    except ValueError as error:
+        raise ValueError(f"config.json in {folder}: {error}") from None
+    _check_size(sizes, state, folder)
+    return sizes, _to_ours(state, family, folder)
 
 
 def save(folder: str | Path, family: _Family, config: Any, state: State, architecture: str) -> None:
@@ -225,9 +232,19 @@ def _read_config(config: Mapping[str, Any], family: _Family, folder: Path) -> di
             raise ValueError(f"{folder} has {key}={config[key]!r}; our models have {value!r}")
     ours = {own: config[key] for key, own in family.config.items() if key in config}
     activation = ours.get("activation", "gelu_new" if family is GPT2 else "gelu")
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise ValueError(f"{folder} has the activation {activation!r}, not of {[*_ACTIVATIONS]}")
     return ours | {"activation": _ACTIVATIONS[activation]}
+
+
+def _check_size(sizes: Any, state: State, folder: Path) -> None:
+    """Raise ValueError for sizes that need far more memory than the weights that are there."""
+    d, d_ff = sizes.d_model, sizes.d_ff or 4 * sizes.d_model
+    layers = sizes.n_layers * max(4 * d * d + 2 * d * d_ff, 10_000)
+    announced = layers + d * (sizes.vocab_size + sizes.max_length)
+    held = sum(value.numel() for value in state.values())
+    if announced > 2 * held + 1_000_000:
+        raise ValueError(f"{folder}: config.json announces {announced} weights, there are {held}")
 
 
 def _to_ours(state: State, family: _Family, folder: Path) -> State:

@@ -63,7 +63,8 @@ def news(data: bytes, name: str, classes: int = 4) -> tuple[list[str], np.ndarra
 def idx(data: bytes, name: str, dims: int) -> np.ndarray:
     """Return the array of bytes in an idx file, MNIST's format, of `dims` dimensions.
 
-    Raises: ValueError for another type or number of dimensions, or sizes that the data do not have.
+    Raises: ValueError for another type or number of dimensions, or sizes that are 0 or not those
+    of the data.
     Source: LeCun et al. 1998, the files' own description.
     """
     start = 4 + 4 * dims
@@ -71,7 +72,7 @@ def idx(data: bytes, name: str, dims: int) -> np.ndarray:
         raise ValueError(f"{name} is no idx file of bytes in {dims} dimensions: {data[:4]!r}")
     shape = tuple(int(n) for n in np.frombuffer(data[4:start], ">u4"))
     size = int(np.prod(shape, dtype=object))
-    if len(data) - start != size:
+    if len(data) - start != size or not size:
         raise ValueError(f"{name} announces {shape}, {size} bytes, and holds {len(data) - start}")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
+from collections import Counter
 
 import pytest
 
@@ -20,6 +22,45 @@ def _is_here(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host in ("", "localhost", socket.gethostname())
+
+
+TALLY, EXAMPLES = pytest.StashKey[list[str]](), pytest.StashKey[Counter]()
+COUNTS = re.compile(r"(\d+) (passing|failing|invalid)")
+
+
+def pytest_configure(config):
+    config.stash[TALLY], config.stash[EXAMPLES] = [], Counter()
+
+
+@pytest.fixture
+def tally(request):
+    """Return a function that takes a line for the end of the test log, printed in any case."""
+    return request.config.stash[TALLY].append
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item):
+    """Count the examples that hypothesis tries in a test."""
+    try:
+        return (yield)
+    finally:
+        # Hypothesis leaves them here as text, such as "97 passing examples, 0 failing examples".
+        text = getattr(item, "hypothesis_statistics", "")
+        found = {kind: 0 for kind in ("tests", "passing", "failing", "invalid")}
+        found["tests"] += bool(text)
+        for number, kind in COUNTS.findall(text):
+            found[kind] += int(number)
+        item.config.stash[EXAMPLES].update(found)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    n = config.stash[EXAMPLES]
+    if n["tests"]:
+        kinds = ", ".join(f"{n[kind]} {kind}" for kind in ("passing", "failing", "invalid"))
+        config.stash[TALLY].append(f"hypothesis: {n['tests']} tests, examples: {kinds}")
+    if config.stash[TALLY]:
+        terminalreporter.section("inputs tried")
+        terminalreporter.write("\n".join([*config.stash[TALLY], ""]))
 
 
 @pytest.fixture(autouse=True)

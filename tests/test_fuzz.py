@@ -1,0 +1,243 @@
+"""The fuzz run of the readers, and proof that it would find a fault."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+
+import fuzz_readers
+import pytest
+import torch
+from fuzz_readers import READERS, Reader, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from support import library_weights, tokenizer_json, training
+from support.gpt import GPT, GPTConfig
+
+RUNS = 1_100  # a hundredth of the inputs
+by_name = {reader.name: reader for reader in READERS}
+
+
+@pytest.mark.parametrize("name", by_name)
+def test_only_clear_errors_come_out_of_a_reader(name, tally):
+    outcome = run(by_name[name], RUNS * by_name[name].share)
+    tally(f"fuzz, {outcome}")
+    assert not outcome.faults, outcome.faults[:3]
+    # Neither is rare: the broken files are neither all nonsense nor all whole.
+    assert min(outcome.accepted, outcome.refused) > 0.05 * (outcome.accepted + outcome.refused)
+
+
+def test_there_are_a_hundred_thousand_inputs():
+    assert sum(reader.share for reader in READERS) == 100 and 100 * RUNS >= 100_000
+
+
+def test_the_same_seed_gives_the_same_inputs():
+    seen = []
+    watched = replace(by_name["text"], check=lambda path: seen.append(path.read_bytes()))
+    for seed in (1, 1, 2):
+        run(watched, 200, seed)
+    assert seen[:200] == seen[200:400] != seen[400:]
+    assert len(set(seen[:200])) > 150
+
+
+# Faults that are planted are found.
+
+
+def _planted(fault) -> Reader:
+    """Return a reader with a fault on one input in some dozens."""
+    good = by_name["questions"]
+
+    def check(path):
+        if b"\xff" in path.read_bytes():
+            fault(path)
+        good.check(path)
+
+    return replace(good, check=check)
+
+
+def _key_error(path):
+    return {}["missing"]
+
+
+def _decoder(path):
+    return path.read_bytes().decode("utf-8")
+
+
+def _nameless(path):
+    raise ValueError("something is wrong")
+
+
+def _nonsense(path):
+    raise AssertionError("what was read is unsound")
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (_key_error, "undocumented error: KeyError"),
+        (_nonsense, "undocumented error: AssertionError"),
+        (_decoder, "not clear: UnicodeDecodeError"),
+        (_nameless, "not clear: ValueError"),
+    ],
+)
+def test_a_planted_fault_is_found(fault, message):
+    outcome = run(_planted(fault), 600)
+    assert 5 < len(outcome.faults) < 300 and outcome.accepted and outcome.refused
+    assert all(message in found and b"\xff" in data for found, data in outcome.faults)
+
+
+def test_a_hang_is_found(monkeypatch):
+    monkeypatch.setattr(fuzz_readers, "SECONDS", 0.02)
+
+    def busy(path):
+        end = time.process_time() + 0.1
+        while time.process_time() < end:
+            pass
+
+    outcome = run(_planted(busy), 100)
+    assert outcome.faults and all(b"\xff" in data for _, data in outcome.faults)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
+def test_a_waste_of_memory_is_found():
+    outcome = run(_planted(lambda path: bytearray(400_000_000)), 100)
+    assert outcome.faults and all("MemoryError" in found for found, _ in outcome.faults)
+    assert bytearray(400_000_000), "after the run there is no bound"
+
+
+def test_the_command_says_what_it_found_and_fails(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fuzz_readers", "--runs", "500"])
+    monkeypatch.setattr(fuzz_readers, "READERS", [by_name["text"]])
+    assert fuzz_readers.main() == 0
+    assert "text: 60 inputs" in capsys.readouterr().out
+    monkeypatch.setattr(fuzz_readers, "READERS", [replace(_planted(_key_error), share=100)])
+    assert fuzz_readers.main() == 1
+    assert "KeyError('missing')" in capsys.readouterr().out
+
+
+# Readers of more than one file, with fewer inputs because each takes longer.
+
+
+def _gpt_folder(tmp_path):
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(vocab_size=5, d_model=4, n_layers=1, n_heads=2, max_length=4))
+    model.save_pretrained(tmp_path)
+    return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
+def test_only_clear_errors_come_out_of_the_librarys_checkpoints(tmp_path, broken, tally):
+    files = _gpt_folder(tmp_path)
+
+    def check(path):
+        GPT.from_pretrained(path.parent)
+
+    reader = Reader(
+        f"checkpoint of the library, {broken}",
+        (files.pop(broken),),
+        (b'"n_embd": ', b"null", b"[]", b'"F32"', b"[4,4]", b'"gelu_new"', b"1e9"),
+        check,
+        0,
+        broken,
+        tuple(files.items()),
+    )
+    outcome = run(reader, 600)
+    tally(f"fuzz, {outcome}")
+    assert not outcome.faults, outcome.faults[:3]
+    assert min(outcome.accepted, outcome.refused) > 20
+
+
+def test_only_clear_errors_come_out_of_our_checkpoints(tmp_path, tally):
+    def fit(folder):
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1)
+        training.fit(
+            model,
+            [torch.ones(1, 2)],
+            lambda m, x: m(x).sum(),
+            epochs=1,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+            checkpoint=folder,
+            device="cpu",
+            progress=False,
+        )
+
+    fit(tmp_path / "good")
+    files = {
+        path.relative_to(tmp_path / "good").as_posix(): path.read_bytes()
+        for path in (tmp_path / "good").rglob("*")
+        if path.is_file()
+    }
+    assert len(files) >= 3
+    folder = tmp_path / "broken"
+    for broken in files:
+        reader = Reader(broken, (files[broken],), (b"{", b"null", b'"', b"\\", b"0"), fit, 0)
+        rng = fuzz_readers.random.Random(broken)
+        refused = 0
+        for _ in range(40):
+            for name, content in files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+            data = fuzz_readers.mutate(rng, reader)
+            (folder / broken).write_bytes(data)
+            try:
+                fit(folder)
+            except ValueError as error:
+                assert type(error) is ValueError and str(folder) in str(error), (broken, data)
+                refused += 1
+        tally(f"fuzz, our checkpoint, {broken.rpartition('/')[2]}: 40 inputs, {refused} refused")
+        assert 20 < refused, "a broken file must not be taken"
+
+
+# Inputs with the right form and wrong contents.
+
+small = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+TOKENIZER = json.loads(by_name["tokenizer.json"].seeds[-1])
+
+
+@given(st.data())
+@small
+def test_any_value_in_any_place_of_a_tokenizer_json_is_taken_or_refused_clearly(data):
+    whole = json.loads(json.dumps(TOKENIZER))
+    at = whole
+    while True:
+        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(at[key], dict | list) or not at[key] or data.draw(st.booleans()):
+            break
+        at = at[key]
+    at[key] = data.draw(values)
+    try:
+        vocab, merges, special = tokenizer_json.read(json.dumps(whole))
+    except ValueError as error:
+        assert type(error) is ValueError
+    else:
+        assert sorted(vocab.values()) == list(range(len(vocab)))
+        assert all(a + b in vocab for a, b in merges) and set(special) <= vocab.keys()
+
+
+@given(st.dictionaries(st.sampled_from([*library_weights.GPT2.config, "model_type"]), values))
+@small
+def test_any_value_in_a_config_is_taken_or_refused_clearly(tmp_path_factory, changes):
+    folder = tmp_path_factory.getbasetemp() / "config"
+    if not folder.exists():
+        folder.mkdir()
+        _gpt_folder(folder)
+        (folder / "config.json").rename(folder / "good.json")
+    config = json.loads((folder / "good.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    try:
+        GPT.from_pretrained(folder)
+    except ValueError as error:
+        assert type(error) is ValueError
