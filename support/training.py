@@ -113,7 +113,9 @@ def fit(
         precision: "no" (float32), "bf16" or "fp16"; the weights stay float32.
         accumulate: batches whose gradients are averaged for one step.
         checkpoint: a folder. Weights, optimizer, random numbers and history are saved there after
-            each epoch; with resume a saved run goes on as if it had never stopped.
+            each epoch, and the save before is kept; with resume a saved run goes on as if it had
+            never stopped. For that the epoch, a DataLoader and the random numbers of Python, NumPy
+            and PyTorch must determine the batches: a function's own generator is not saved.
         device: default profile.device(). progress: default profile.progress_enabled().
         on_epoch: called after each epoch with its number and the history, before saving.
         seed: for all random numbers, set at the start.
@@ -134,8 +136,9 @@ def fit(
         wrapped, stepper = accelerator.prepare(model, optimizer)
         if accelerator.scaler is None:
             stepper = optimizer  # the same steps, without half a millisecond of checks for each
+        run = checkpoints.Run(model, optimizer, accelerator.scaler, history, batches)
         if checkpoint and resume:
-            checkpoints.restore(checkpoint, model, optimizer, accelerator.scaler, history)
+            run.restore(checkpoint)
         for epoch in range(len(history.epoch_losses), epochs):
             wrapped.train()
             start, first, items = time.perf_counter(), len(history.losses), 0
@@ -165,7 +168,7 @@ def fit(
             if on_epoch:
                 on_epoch(epoch, history)
             if checkpoint and accelerator.is_main_process:
-                checkpoints.save(checkpoint, model, optimizer, accelerator.scaler, history)
+                run.save(checkpoint)
             accelerator.wait_for_everyone()
     return history
 

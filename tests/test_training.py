@@ -1,23 +1,22 @@
-"""The training loop: it learns, it repeats itself bit for bit, and it goes on where it stopped."""
+"""The training loop: it learns, it repeats itself bit for bit, and it says what cannot be meant."""
 
 import importlib.util
 import json
 import math
 import os
-import random
 import socket
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from support import checkpoints, training
+from support import training
 from support.training import History, fit, warmup_cosine, warmup_linear
+from tests.killed_run import X, Y, squares
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +27,6 @@ def smoke(monkeypatch):
     torch.set_num_threads(1)  # so small are these models that threads only wait for each other
     yield
     torch.set_num_threads(threads)
-
-
-X = torch.linspace(-1, 1, 24)[:, None]
-Y = 3 * X - 2
-
-
-def squares(model, batch):
-    x, y = batch
-    return F.mse_loss(model(x), y)
 
 
 def line(**given):
@@ -367,221 +357,7 @@ def test_bad_arguments(given, message):
         line(**given)
 
 
-# Checkpoints.
-
-
-class Run:
-    """A run with everything random in it: dropout, order, noise from all three generators."""
-
-    def __init__(self, optimizer=torch.optim.AdamW):
-        torch.manual_seed(5)
-        self.model = nn.Sequential(
-            nn.Linear(1, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 1)
-        )
-        self.optimizer = optimizer(self.model.parameters(), lr=0.05)
-        data = torch.utils.data.TensorDataset(X, Y)
-        self.loader = torch.utils.data.DataLoader(data, batch_size=5, shuffle=True)
-
-    def batches(self, epoch):
-        for x, y in self.loader:
-            yield x + 0.01 * random.random(), y + 0.01 * np.random.randn()
-
-    def go(self, epochs, folder=None, **given):
-        given = {"schedule": warmup_cosine(3, 30), "clip_norm": 1.0, "seed": 9, **given}
-        batches = given.pop("batches", self.batches)
-        self.history = fit(
-            self.model, batches, squares, epochs=epochs, optimizer=self.optimizer,
-            checkpoint=folder, **given,
-        )  # fmt: skip
-        self.after = random.random(), np.random.rand(), np.random.randn(), torch.rand(1).item()
-        return self
-
-    def result(self):
-        """Everything that a run leaves, as bytes and numbers, but for the seconds."""
-        tensors = {}
-        state = checkpoints._pack([self.model.state_dict(), self.optimizer.state_dict()], tensors)
-        bits = {key: value.numpy().tobytes() for key, value in tensors.items()}
-        history = {k: v for k, v in vars(self.history).items() if k != "seconds"}
-        return json.dumps(state), bits, history, self.after
-
-
-SETTINGS = [
-    {},
-    {"precision": "bf16"},
-    {"accumulate": 2},
-    {"schedule": None, "clip_norm": None},
-    {"on_epoch": lambda epoch, history: torch.rand(3)},
-]
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path, settings):
-    whole = Run().go(6, **settings)
-    saved = Run().go(6, tmp_path / "saved", **settings)
-    assert saved.result() == whole.result(), "saving changes nothing"
-    for epochs in (1, 2, 5, 6):
-        last = Run().go(epochs, tmp_path / "run", **settings)
-    assert last.result() == whole.result()
-    assert Run().go(6, tmp_path / "run", **settings).result() == whole.result()
-    assert Run().go(6, seed=10, **{k: v for k, v in settings.items()}).result() != whole.result()
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, nesterov=True),
-        torch.optim.Adagrad,
-        lambda p, lr: torch.optim.Adam(p, lr=lr, amsgrad=True),
-        torch.optim.RMSprop,
-    ],
-)
-def test_any_optimizer_resumes(tmp_path, optimizer):
-    whole = Run(optimizer).go(4)
-    Run(optimizer).go(2, tmp_path)
-    assert Run(optimizer).go(4, tmp_path).result() == whole.result()
-
-
-def test_a_run_that_died_in_an_epoch_goes_on_from_the_last_one_saved(tmp_path):
-    whole, dying = Run().go(4), Run()
-
-    def batches(epoch):
-        for i, batch in enumerate(dying.batches(epoch)):
-            if (epoch, i) == (2, 1):
-                raise KeyboardInterrupt
-            yield batch
-
-    with pytest.raises(KeyboardInterrupt):
-        dying.go(4, tmp_path, batches=batches)
-    assert Run().go(4, tmp_path).result() == whole.result()
-
-
-def test_a_run_that_died_while_saving_goes_on_from_the_save_before(tmp_path, monkeypatch):
-    whole = Run().go(4)
-    Run().go(2, tmp_path)
-    with monkeypatch.context() as patch:
-        # As a kill would leave it: nothing tidied up, the manifest not yet replaced.
-        patch.setattr(checkpoints.os, "replace", lambda *_: 1 / 0)
-        patch.setattr(checkpoints.shutil, "rmtree", lambda *_: None)
-        with pytest.raises(ZeroDivisionError):
-            Run().go(4, tmp_path)
-    assert len(list(tmp_path.glob("epoch-*"))) == 2
-    (tmp_path / "epoch-9999-leftover").mkdir()
-    (tmp_path / "epoch-9999-leftover" / "model.safetensors").write_bytes(b"half")
-    assert Run().go(4, tmp_path).result() == whole.result()
-    assert len(list(tmp_path.glob("epoch-*"))) == 1, "the next save tidies up"
-
-
-def test_a_save_that_fails_tidies_up_and_says_so(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoints, "save_file", full)
-    with pytest.raises(OSError, match="No space left"):
-        Run().go(1, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_resume_false_starts_anew(tmp_path):
-    Run().go(3, tmp_path)
-    short = Run().go(1, tmp_path, resume=False)
-    assert short.result() == Run().go(1).result()
-    assert len(Run().go(2, tmp_path).history.epoch_losses) == 2
-
-
-def files(folder):
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def test_a_checkpoint_holds_no_pickle(tmp_path):
-    Run().go(1, tmp_path)
-    names = [path.name for path in files(tmp_path)]
-    assert names == ["checkpoint.json", "model.safetensors", "state.safetensors"]
-    for path in files(tmp_path)[1:]:
-        header = path.read_bytes()
-        json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])
-
-
-@pytest.mark.parametrize(
-    ("which", "harm"),
-    [(0, "alter"), (0, "cut")] + [(i, harm) for i in (1, 2) for harm in ("alter", "cut", "remove")],
-)
-def test_a_damaged_checkpoint_is_refused(tmp_path, which, harm):
-    Run().go(1, tmp_path)
-    path = files(tmp_path)[which]
-    data = path.read_bytes()
-    if harm == "remove":
-        path.unlink()
-    elif harm == "cut":
-        path.write_bytes(data[:-7])
-    else:
-        middle = len(data) * 2 // 3
-        path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
-    run = Run()
-    before = run.model[0].weight.clone()
-    with pytest.raises(ValueError, match="(?s)checkpoint in .* is damaged .*resume=False"):
-        run.go(2, tmp_path)
-    assert torch.equal(run.model[0].weight, before)
-    assert len(run.go(2, tmp_path, resume=False).history.epoch_losses) == 2
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"body": 3, "sha256": ""}', "null", "\x00"])
-def test_a_manifest_that_is_none_is_refused(tmp_path, text):
-    (tmp_path / "checkpoint.json").write_text(text)
-    with pytest.raises(ValueError, match="is damaged"):
-        Run().go(1, tmp_path)
-
-
-def test_a_changed_number_in_the_manifest_is_noticed(tmp_path):
-    Run().go(1, tmp_path)
-    path = tmp_path / "checkpoint.json"
-    outer = json.loads(path.read_text())
-    changed = outer["body"].replace("0.05", "0.06")
-    assert changed != outer["body"]
-    path.write_text(json.dumps({**outer, "body": changed}))
-    with pytest.raises(ValueError, match="is damaged.*not as it was saved"):
-        Run().go(2, tmp_path)
-
-
-def test_a_checkpoint_of_another_model_is_refused(tmp_path):
-    Run().go(1, tmp_path)
-    with pytest.raises(ValueError, match="of another model or optimizer"):
-        line(checkpoint=tmp_path)
-
-
-def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path):
-    Run().go(1, tmp_path)
-    run = Run()
-    groups = [{"params": [p], "lr": 0.1} for p in run.model.parameters()]
-    run.optimizer = torch.optim.AdamW(groups)
-    with pytest.raises(ValueError, match="of another model or optimizer"):
-        run.go(2, tmp_path)
-
-
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(5, 3)
-        self.head = nn.Linear(3, 5, bias=False)
-        self.head.weight = self.embedding.weight
-
-    def forward(self, ids):
-        return self.head(self.embedding(ids))
-
-
-def test_tied_weights_stay_tied(tmp_path):
-    def run(epochs, folder=None):
-        torch.manual_seed(0)
-        model = Tied()
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-        ids = torch.arange(5)
-        loss_fn = lambda model, ids: F.cross_entropy(model(ids), ids.roll(1))  # noqa: E731
-        fit(model, [ids], loss_fn, epochs=epochs, optimizer=optimizer, checkpoint=folder)
-        assert model.head.weight is model.embedding.weight
-        return model.head.weight.detach()
-
-    whole = run(4)
-    run(2, tmp_path)
-    assert torch.equal(run(4, tmp_path), whole)
+# Around an epoch.
 
 
 def test_on_epoch_sees_the_history_before_it_is_saved(tmp_path):
@@ -591,7 +367,7 @@ def test_on_epoch_sees_the_history_before_it_is_saved(tmp_path):
         seen.append((epoch, len(history.epoch_losses), len(list(tmp_path.glob("epoch-*")))))
 
     line(epochs=3, checkpoint=tmp_path, on_epoch=look)
-    assert seen == [(0, 1, 0), (1, 2, 1), (2, 3, 1)]
+    assert seen == [(0, 1, 0), (1, 2, 1), (2, 3, 2)]
 
 
 def test_training_mode_is_set_again_after_on_epoch():
@@ -604,25 +380,6 @@ def test_training_mode_is_set_again_after_on_epoch():
     model = nn.Linear(1, 1).eval()
     line(model=model, loss_fn=loss_fn, on_epoch=lambda *_: model.eval())
     assert modes == [True] * 6
-
-
-def test_what_cannot_be_packed_is_refused():
-    with pytest.raises(ValueError, match="cannot hold a set"):
-        checkpoints._pack({"a": {1, 2}}, {})
-
-
-def test_packing_is_undone_by_unpacking():
-    value = {
-        "betas": (0.9, 0.999), 0: {"step": torch.tensor(3.0)}, "list": [1, None, True, "x"],
-        "numbers": [0.1, 1e-300, math.inf, 2**70], "empty": [{}, [], ()],
-        "strided": torch.arange(6).reshape(2, 3).T,
-    }  # fmt: skip
-    tensors = {}
-    packed = json.loads(json.dumps(checkpoints._pack(value, tensors)))
-    assert all(tensor.is_contiguous() for tensor in tensors.values()), "as safetensors wants them"
-    back = checkpoints._unpack(packed, tensors)
-    assert torch.equal(back.pop("strided"), value.pop("strided"))
-    assert back == value and type(back["betas"]) is tuple
 
 
 # Progress.
