@@ -68,7 +68,7 @@ def binary(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
         raise ValueError(f"expected a heading 'words dimensions', found {heading}")
     n_words, dim = map(int, heading)
     size = os.fstat(file.fileno()).st_size
-    if 4 * dim > size:  # to read so much would ask for the memory first
+    if n_words and 4 * dim > size:  # to read so much would ask for the memory first
         raise ValueError(f"the file ends within the first of {dim} numbers, after {size} bytes")
     for number in range(1, n_words + 1):
         word = bytearray()

@@ -1,0 +1,335 @@
+"""Files of vectors, tables, tokenizers and images that are not what they say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from fuzz_readers import _limits
+
+from support import readers
+from support.bpe import BPETokenizer
+from support.vectors import WordVectors, read_analogies
+from support.wordpiece import SPECIALS, WordPieceTokenizer
+
+
+def write(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    return path
+
+
+def refused(read, path, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        read(path)
+    assert type(caught.value) is ValueError and str(path) in str(caught.value)
+
+
+# Vectors.
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xef\xbb\xbfa 1 2\nb 3 4\n", ["a", "b"]),
+        (b"\xef\xbb\xbf2 2\na 1 2\nb 3 4\n", ["a", "b"]),
+        (b"a 1 2\n  3 4\n", ["a", " "]),  # the token is a space
+        (b"a 1 2\n. . . 3 4\n", ["a", ". . ."]),
+        ("a 1 2\n\x85 3 4\n\u2028 5 6\n".encode(), ["a", "\x85", "\u2028"]),
+        (b"a 1 2\r\nb 3 4", ["a", "b"]),
+        (b"7 1\n", ["7"]),
+    ],
+)
+def test_vectors_with_unusual_words_are_read(tmp_path, content, words):
+    format = "glove" if words == ["7"] else None
+    assert WordVectors.load(write(tmp_path, content), format).words == words
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no vectors"),
+        (b"a 1 2\nb 3\n", "line 2.* 1 numbers instead of 2"),
+        (b"a 1 2\nb 3 4 5\n", "line 2.* 3 numbers instead of 2"),
+        (b"a 1 2\nb 3 x\n", "line 2.*could not convert"),
+        (b"a 1 2\n 3 4\n", "line 2.*'' is no word"),
+        (b"a 1 2\nb  3 4\n", "line 2.*'b ' is no word"),
+        (b"a 1 2\nb nan 4\n", "line 2.*not finite"),
+        (b"a 1 2\nb -inf 4\n", "line 2.*not finite"),
+        (b"a 1 2\nb 1e39 4\n", "line 2.*not finite"),
+        (b"a 1 2\nb 3 4\0\n", "line 2.*NUL"),
+        (b"a 1 2\n\xff 3 4\n", "line 2.*can't decode"),
+        (b"a 1 2\n\nb 3 4\n", "line 2.* 0 numbers"),
+        (b" 5\na 1\n", "line 1.*'' is no word"),
+        (b"3 2\na 1 2\nb 3 4\n", "promises 3 vectors, the file holds 2"),
+        (b"1 2\na 1 2\nb 3 4\n", "promises 1 vectors, the file holds 2"),
+        (b"2 3\na 1 2\nb 3 4\n", "line 2.* 2 numbers instead of 3"),
+        (b"2 0\na\nb\n", "line 2"),
+        (b"999999999 300\na 1 2\n", "line 2.* 2 numbers instead of 300"),
+        (b"999999999999999999999 300\na 1 2\n", "line 2.* 2 numbers instead of 1"),
+        (b"word\n", "line 1.* 0 numbers"),
+    ],
+)
+def test_text_that_is_no_vectors_is_refused(tmp_path, content, message):
+    refused(WordVectors.load, write(tmp_path, content), message)
+
+
+ONE = np.ones(2, "<f4").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "expected a heading"),
+        (b"2 2\na " + ONE, "vector 2 of 2: the file ends within a word"),
+        (b"1 2\na " + ONE[:-1], "vector 1 of 1: the file ends within its numbers"),
+        (b"1 2\na " + ONE + b"\nb " + ONE, "the file goes on"),
+        (b"1 2\n" + b"a" * 2000, "within a word"),
+        (b"1 2\n " + ONE, "vector 1 of 1.*'' is no word"),
+        (b"1 2\n\xff " + ONE, "vector 1 of 1.*can't decode"),
+        (b"1 1\na \0\0\x80\x7f", "vector 1 of 1.*not finite"),
+        (b"1 0\na ", "need a matrix"),
+        (b"0 2\n", "holds no vectors"),
+        (b"-1 2\n", "expected a heading"),
+        (b"999999999 300\na " + ONE, "the file ends within the first of 300 numbers"),
+        (b"1 999999999999\na " + ONE, "the file ends within the first of 999999999999"),
+        (b"1 " + b"9" * 19 + b"\na " + ONE, "the file ends within the first"),
+        (b"1 " + b"9" * 50 + b"\na " + ONE, "expected a heading"),
+    ],
+)
+def test_bytes_that_are_no_vectors_are_refused(tmp_path, content, message):
+    with _limits():  # what is announced is not asked of the memory
+        refused(
+            lambda path: WordVectors.load(path, "word2vec-binary"),
+            write(tmp_path, content),
+            message,
+        )
+
+
+def test_vectors_too_long_to_square_keep_their_direction(tmp_path):
+    vectors = WordVectors.load(write(tmp_path, b"a 3e38 3e38\nb 1 1\nc -1 1\n"))
+    assert vectors.similarity("a", "b") == pytest.approx(1)
+    assert vectors.similarity("a", "c") == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([""], "'' cannot be written"),
+        (["a b"], "cannot be written: spaces"),
+        (["a\x85b"], "cannot be written: spaces"),
+        (["\ud800"], "cannot be written: UTF-8"),
+        (["\ufeffa"], "cannot be first"),
+    ],
+)
+def test_words_that_would_not_come_back_are_not_written(tmp_path, words, message):
+    for format in ("glove", "word2vec", "word2vec-binary"):
+        with pytest.raises(ValueError, match=message):
+            WordVectors(words, np.ones((1, 2))).save(tmp_path / "v", format)
+    assert not list(tmp_path.iterdir())
+
+
+# Questions.
+
+
+@pytest.mark.parametrize(
+    ("content", "sections"),
+    [
+        (b"", {}),
+        (b": one\n", {}),
+        (b"\xef\xbb\xbf: one\r\na b c d\r\n", {"one": [("a", "b", "c", "d")]}),
+        (b"a b c d", {"file": [("a", "b", "c", "d")]}),
+        (b": x\na b c d\n: x\ne f g h", {"x": [("a", "b", "c", "d"), ("e", "f", "g", "h")]}),
+        ("עיר ארץ עיר ארץ".encode(), {"file": [("עיר", "ארץ", "עיר", "ארץ")]}),
+    ],
+)
+def test_questions_are_read(tmp_path, content, sections):
+    assert read_analogies(write(tmp_path, content)) == sections
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a b c d\na b c\n", "line 2: expected four words, found 'a b c'"),
+        (b"a b c d e", "line 1: expected four words"),
+        (b"a b c \xff", "not UTF-8: 0xff at byte 6"),
+        (b"a b c d\0", "NUL at byte 7"),
+        (b"\n\rx\r\ny", "line 3: expected four words, found 'x'"),
+    ],
+)
+def test_questions_that_are_none_are_refused(tmp_path, content, message):
+    refused(read_analogies, write(tmp_path, content), message)
+
+
+# AG News.
+
+
+@pytest.mark.parametrize(
+    ("content", "texts", "labels"),
+    [
+        (b'"3","Oil","up"\n', ["Oil up"], [2]),
+        (b'"3","Oil","up"', ["Oil up"], [2]),
+        (b'"1","a ""b"" c","d, e"\n', ['a "b" c d, e'], [0]),
+        (b'"4","two\nlines","x\r\ny"\n"1","",""\n', ["two\nlines x\r\ny", " "], [3, 0]),
+        (b"2,plain,text\r\n1,and,more\r\n", ["plain text", "and more"], [1, 0]),
+        (b'\xef\xbb\xbf"2","a","b"\n', ["a b"], [1]),
+        (b'"2","back\\slash","#36;5"\n', ["back\\slash #36;5"], [1]),
+        ('"2","שלום","e\u0301 👩‍👧"\n'.encode(), ["שלום e\u0301 👩‍👧"], [1]),
+    ],
+)
+def test_news_with_quotes_and_line_breaks(content, texts, labels):
+    found = readers.news(content, "news.csv")
+    assert found[0] == texts and found[1].tolist() == labels and found[1].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "news.csv is empty"),
+        (b'"1","a"\n', r"news.csv, row 1: expected label, title, description, found \['1', 'a'\]"),
+        (b'"1","a","b"\n"2","a","b","c"\n', "row 2: expected label"),
+        (b'"1","a","b"\n\n', "row 2: expected label"),
+        (b'"0","a","b"\n', "row 1: label '0' is not 1 to 4"),
+        (b'"5","a","b"\n', "label '5' is not 1 to 4"),
+        (b'"-1","a","b"\n', "label '-1'"),
+        (b'"1.0","a","b"\n', "label '1.0'"),
+        (b'" 1","a","b"\n', "label ' 1'"),
+        ('"١","a","b"\n'.encode(), "label '١'"),  # a digit, but not one of the file's
+        (b'Class,"a","b"\n', "label 'Class'"),
+        (b'"1","never closed,"b"\n"1","a","b"\n', "row 1"),
+        (b'"1","' + b"x" * 200_000, "not a CSV file: field larger than"),
+        (b'"1","a","\xe4"\n', "not UTF-8: 0xe4 at byte 9"),
+        (b'"1","a","\0"\n', "NUL at byte 9"),
+        (b"<html><body>Access denied</body></html>", "row 1: expected label"),
+    ],
+)
+def test_news_that_are_none_are_refused(content, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        readers.news(content, "news.csv")
+    assert type(caught.value) is ValueError
+
+
+# Images.
+
+
+def idx(kind, *shape, data=b""):
+    return bytes([0, 0, kind, len(shape)]) + np.array(shape, ">u4").tobytes() + data
+
+
+def test_an_idx_file_is_read():
+    found = readers.idx(idx(8, 2, 3, data=b"abcdef"), "x", dims=2)
+    assert found.tolist() == [[97, 98, 99], [100, 101, 102]]
+
+
+BIG = 2**32 - 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "x is no idx file"),
+        (b"\0\0\x08", "no idx file"),
+        (idx(8, 2, 3)[:10], "no idx file"),
+        (idx(8, 2, 3, data=b"abcde"), r"x announces \(2, 3\), 6 bytes, and holds 5"),
+        (idx(8, 2, 3, data=b"abcdefg"), "6 bytes, and holds 7"),
+        (idx(8, 6, data=b"abcdef"), "no idx file of bytes in 2 dimensions"),
+        (idx(13, 2, 3, data=b"abcdef"), "no idx file of bytes"),
+        (idx(8, BIG, BIG), f"announces .{BIG}, {BIG}., {BIG**2} bytes, and holds 0"),
+        (idx(8, 0, BIG), "0 bytes, and holds 0"),
+        (gzip.compress(b"abc"), "no idx file"),
+    ],
+)
+def test_an_idx_file_that_is_none_is_refused(content, message):
+    with _limits(), pytest.raises(ValueError, match=message):
+        readers.idx(content, "x", dims=2)
+
+
+# Tokenizers.
+
+GOOD = BPETokenizer.train("the cat and the hat", 262, ["<|end|>"]).to_tokenizer_json()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not JSON"),
+        (b"[" * 200_000, "not JSON, maximum recursion|not JSON"),
+        (b'{"model": ' * 50_000, "not JSON"),
+        (GOOD.encode()[:-20], "not JSON"),
+        (GOOD.encode("latin-1", "replace").replace(b'"t"', b'"\xff"'), "not JSON"),
+        (b"[]", "a JSON object, not list"),
+        (b"NaN", "a JSON object, not float"),
+    ],
+)
+def test_a_tokenizer_file_that_is_no_json_is_refused(tmp_path, content, message):
+    refused(BPETokenizer.load, write(tmp_path, content), message)
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        (5, "added_tokens must be a list, not int"),
+        ({"a": 1}, "added_tokens must be a list, not dict"),
+        ("ab", "added_tokens must be a list, not str"),
+        ([{"id": 0, "content": ["x"]}], "needs an id and a content"),
+        ([{"id": 0, "content": 5}], "needs an id and a content"),
+        ([{"content": "x"}], "needs an id and a content"),
+    ],
+)
+def test_added_tokens_of_another_kind_are_refused(tmp_path, added, message):
+    content = json.dumps(json.loads(GOOD) | {"added_tokens": added}).encode()
+    refused(BPETokenizer.load, write(tmp_path, content), message)
+
+
+def test_a_tokenizer_file_with_a_mark_is_read(tmp_path):
+    tokenizer = BPETokenizer.load(write(tmp_path, b"\xef\xbb\xbf" + GOOD.encode()))
+    assert tokenizer.to_tokenizer_json() == GOOD
+
+
+PIECES = "\n".join([*SPECIALS, "a", "##b", "\u2028", "e\u0301"])
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_vocabulary_in_any_form_of_text_is_read(tmp_path, mark, line_end, end):
+    content = mark + (PIECES + end).replace("\n", line_end)
+    tokenizer = WordPieceTokenizer.from_file(write(tmp_path, content.encode()))
+    assert tokenizer.vocab == PIECES.split("\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "needs .*given without"),
+        (PIECES.encode("utf-16"), "NUL|not UTF-8"),
+        (PIECES.encode() + b"\n\xff", "not UTF-8: 0xff"),
+        (PIECES.encode() + b"\n\0", "NUL at byte"),
+        ((PIECES + "\na").encode(), r"given more than once: \['a'\]"),
+        ((PIECES + "\n\n\n").encode(), r"given more than once: \[''\]"),
+        (PIECES.replace("[SEP]", "[sep]").encode(), r"given without \['\[SEP\]'\]"),
+    ],
+)
+def test_a_vocabulary_that_is_none_is_refused(tmp_path, content, message):
+    if content.endswith(b"\n\n\n"):
+        content += b"\n"
+    refused(WordPieceTokenizer.from_file, write(tmp_path, content), message)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (b"", "is not JSON"),
+        (b"\xff", "is not JSON"),
+        (b"[" * 200_000, "is not JSON"),
+        (b"[]", "must hold an object, not list"),
+    ],
+)
+def test_settings_of_a_tokenizer_that_are_none_are_refused(tmp_path, config, message):
+    (tmp_path / "vocab.txt").write_text(PIECES, encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_bytes(config)
+    with pytest.raises(ValueError, match=message) as caught:
+        WordPieceTokenizer.from_folder(tmp_path)
+    assert "tokenizer_config.json" in str(caught.value)
