@@ -241,7 +241,8 @@ def _check_size(sizes: Any, state: State, folder: Path) -> None:
     """Raise ValueError for sizes that need far more memory than the weights that are there."""
     d, d_ff = sizes.d_model, sizes.d_ff or 4 * sizes.d_model
     layers = sizes.n_layers * max(4 * d * d + 2 * d * d_ff, 10_000)
-    announced = layers + d * (sizes.vocab_size + sizes.max_length)
+    rows = sizes.vocab_size + sizes.max_length + getattr(sizes, "n_segments", 0)
+    announced = layers + d * rows
     held = sum(value.numel() for value in state.values())
     if announced > 2 * held + 1_000_000:
         raise ValueError(f"{folder}: config.json announces {announced} weights, there are {held}")

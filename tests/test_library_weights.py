@@ -405,6 +405,17 @@ def test_a_configuration_without_a_vocabulary_is_refused(bert_folder):
         Bert.from_pretrained(bert_folder)
 
 
+SIZES = ["vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"]
+
+
+@pytest.mark.parametrize("key", [*SIZES, "max_position_embeddings", "type_vocab_size"])
+def test_sizes_that_lie_are_refused_before_the_memory_is_taken(bert_folder, key):
+    config = json.loads((bert_folder / "config.json").read_text())
+    (bert_folder / "config.json").write_text(json.dumps({**config, key: 12 * 10**12}))
+    with pytest.raises(ValueError, match="config.json announces [0-9]+ weights, there are [0-9]+"):
+        Bert.from_pretrained(bert_folder)
+
+
 @pytest.mark.parametrize("size", [0, 4, 8, 100, -1])
 def test_weights_that_are_cut_off_are_refused(bert_folder, size):
     path = bert_folder / "model.safetensors"
