@@ -20,6 +20,8 @@ def whole_file(path: str | os.PathLike) -> Iterator[BinaryIO]:
     try:
         with open(temporary, "wb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())  # or a loss of power could leave the new name without content
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

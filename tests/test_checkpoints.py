@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from support import checkpoints, generations, training
 from support.training import fit
+from support.whole_file import whole_file
 from tests import killed_run
 from tests.killed_run import Lines, Run, X, Y, trained_for
 
@@ -273,7 +274,7 @@ def spread(numbers, n, rng):
 
 
 @posix
-def test_20_of_20_killed_runs_resume_bit_for_bit(server, tmp_path, record_property):
+def test_20_of_20_killed_runs_resume_bit_for_bit(server, tmp_path, tally):
     """Twelve die anywhere in the run, eight while a checkpoint is being saved."""
     result, lines = tmp_path / "result.json", tmp_path / "lines.json"
     given = {"folder": tmp_path / "whole", "result": result}
@@ -295,8 +296,7 @@ def test_20_of_20_killed_runs_resume_bit_for_bit(server, tmp_path, record_proper
         assert server.ask("train", **given) == 0
         equal += json.loads(result.read_text()) == whole
         assert names(folder) == ["epoch-0005", "epoch-0006"]
-    print(f"{equal} of {len(moments)} killed runs resumed bit for bit")
-    record_property("killed runs that resumed bit for bit", f"{equal} of {len(moments)}")
+    tally(f"killed runs: {equal} of {len(moments)} resumed bit for bit")
     assert equal == len(moments)
     assert len(resumed_at) >= 5, "they went on from many epochs"
 
@@ -475,6 +475,15 @@ def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     if os.name == "posix":
         assert calls == [*files, "epoch-0001.part", "epoch-0001.part", "run"]
     assert len(files) == 3
+
+
+def test_a_whole_file_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    calls, fsync, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (calls.append("fsync"), fsync(handle)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("replace"), replace(a, b)))
+    with whole_file(tmp_path / "file") as file:
+        file.write(b"content")
+    assert calls == ["fsync", "replace"] and contents(tmp_path) == {"file": b"content"}
 
 
 # The reader's own files.
@@ -830,7 +839,11 @@ def test_a_checkpoint_of_another_model_is_refused(saved):
     [
         (0, nn.Linear(1, 8, dtype=torch.float64), "0.weight is torch.float32 .* torch.float64"),
         (3, nn.Linear(8, 2), r"3.weight is torch.float32 \(1, 8\) there and .* \(2, 8\) here"),
-        (2, nn.BatchNorm1d(8, track_running_stats=False), "2.num_batches_tracked is .* missing here"),
+        (
+            2,
+            nn.BatchNorm1d(8, track_running_stats=False),
+            "2.num_batches_tracked is .* missing here",
+        ),
         (1, nn.BatchNorm1d(8), "1.weight, "),
     ],
 )
