@@ -74,15 +74,13 @@ def answer(url: str, target: Path, at_most: int) -> None:
         # drips would hold the reader for hours.
         worker = threading.Thread(target=_work, args=(url, sink, end, outcome), daemon=True)
         worker.start()
-        try:
-            while worker.is_alive() and time.monotonic() < end:
-                worker.join(0.1)  # so short because Windows does not interrupt a join
-        finally:
-            sink.closed = True
-    if not outcome:
+        while worker.is_alive() and time.monotonic() < end:
+            worker.join(0.1)  # so short because Windows does not interrupt a join
+        in_time = outcome[:]  # now, because a worker still at it fails once the file is closed
+    if not in_time:
         raise Refused(f"not done after {allowed:.0f} s")
-    if outcome[0]:
-        raise outcome[0]
+    if in_time[0]:
+        raise in_time[0]
 
 
 def unpack(archive: Path, member: str, target: Path, at_most: int) -> None:
@@ -145,14 +143,12 @@ class _Session(requests.Session):
 
 
 class _Sink:
-    """A file that can be written to until it is full or given up, with a progress bar."""
+    """A file that can be written to until it is full, with a progress bar."""
 
     def __init__(self, file: BinaryIO, at_most: int, bar: tqdm):
-        self.file, self.at_most, self.bar, self.closed = file, at_most, bar, False
+        self.file, self.at_most, self.bar = file, at_most, bar
 
     def write(self, data: bytes) -> None:
-        if self.closed:
-            raise Refused("given up")
         room = self.at_most - self.file.tell()
         try:
             self.file.write(data[:room])

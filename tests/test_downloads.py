@@ -487,6 +487,34 @@ def test_a_bad_file_in_the_cache_is_seen_without_its_protection(
         check_bad_file(server, cache / "toy/file.bin", bad_file, tmp_path / "elsewhere")
 
 
+def test_a_file_in_the_cache_that_may_not_be_read_is_fetched_again(server, cache, monkeypatch):
+    path = cache / "toy/file.bin"
+    plant(path, "altered", cache)
+    real = datafiles.DataFile.open
+
+    def open_it(file, asked):
+        if asked == path and path.read_bytes() != GOOD:
+            raise PermissionError(13, "Permission denied", str(asked))
+        return real(file, asked)
+
+    monkeypatch.setattr(datafiles.DataFile, "open", open_it)
+    assert locate(toy(server.serve("/good"))) == (path, "download")
+    assert path.read_bytes() == GOOD
+
+
+def test_what_comes_after_the_end_of_patience_is_not_written(server, cache):
+    going_on = threading.Event()
+    downloads.TIMEOUT = 0.3
+    slow = bad.slow_then(server, GOOD[:100], GOOD[100:], going_on)
+    path, _ = locate(toy(slow, server.serve("/good")))
+    threads = threading.active_count()
+    going_on.set()
+    end = time.monotonic() + WITHIN
+    while threading.active_count() >= threads and time.monotonic() < end:
+        time.sleep(0.01)
+    assert path.read_bytes() == GOOD and files_in(cache) == ["toy/file.bin"]
+
+
 def check_folder_in_the_way(server, path):
     path.mkdir(parents=True)
     (path / "of the user").write_text("kept")
@@ -730,7 +758,7 @@ def test_a_zip_with_a_name_twice_gives_the_right_file_or_none(server, cache, ord
         assert files_in(cache) == []
 
 
-@settings(max_examples=300, derandomize=True, database=None, deadline=None)
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @given(changes=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), max_size=6))
 def test_a_damaged_zip_gives_the_right_file_or_none(tmp_path_factory, changes):
     folder = tmp_path_factory.getbasetemp() / "damaged"
