@@ -219,6 +219,7 @@ class Corpus:
         Raises: ValueError if no token remains, for what is no text, or if `unk` is not in a given
         vocabulary.
         """
+        checks.strings(specials=specials)
         ids, lengths, seen = _number(text, tokenizer)
         n_tokens = len(ids)
         if vocab is None:
