@@ -2,6 +2,7 @@
 
 VENV ?= .venv
 REQUIREMENTS ?= requirements.txt
+LOCKED ?=
 PROFILE ?=
 NB ?=
 
@@ -9,6 +10,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python -m
 CACHE := $(CURDIR)/.cache
 
+# LOCKED=1 installs the releases of the lock files, checksums and all, in place of the newest.
 # A set of its own, such as requirements-torchtext.txt, serves the readers' and the tests' needs.
 ifeq ($(REQUIREMENTS),requirements.txt)
 READ := requirements.txt
@@ -18,6 +20,10 @@ else
 READ := $(REQUIREMENTS)
 DEV := $(REQUIREMENTS)
 BENCH := $(REQUIREMENTS)
+endif
+ifneq ($(LOCKED),)
+READ := $(READ:.txt=.lock)
+DEV := $(DEV:.txt=.lock)
 endif
 
 # Everything that a tool would write to the home folder goes below .cache/ in the checkout.
