@@ -275,15 +275,16 @@ def spread(numbers, n, rng):
 
 @posix
 def test_20_of_20_killed_runs_resume_bit_for_bit(server, tmp_path, tally):
-    """Twelve die anywhere in the run, eight while a checkpoint is being saved."""
+    """Twelve die anywhere in the training, eight while a checkpoint is being saved."""
     result, lines = tmp_path / "result.json", tmp_path / "lines.json"
     given = {"folder": tmp_path / "whole", "result": result}
     assert server.ask("train", **given, lines=lines) == 0
     whole = json.loads(result.read_text())
     count, saving = json.loads(lines.read_text())
     rng = random.Random(6)
-    moments = [*spread(range(1, count + 1), 12, rng), *spread(saving, 8, rng)]
-    assert len(set(moments)) == 20 and sum(moment in saving for moment in moments) >= 8
+    training_lines = sorted({*range(1, count + 1)} - {*saving})
+    moments = [*spread(training_lines, 12, rng), *spread(saving, 8, rng)]
+    assert len(set(moments)) == 20
 
     equal, resumed_at = 0, set()
     for moment in moments:
@@ -308,7 +309,9 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_never_killed(server, t
     count, _ = json.loads(lines.read_text())
     rng, kills = random.Random(7), 0
     given = {"folder": tmp_path / "run", "result": result}
-    while server.ask("train", **given, kill_at=rng.randrange(count // 12, count // 3)):
+    # Reading a checkpoint and an epoch are a third of the lines: about each other attempt saves.
+    while ended := server.ask("train", **given, kill_at=rng.randrange(count // 4, count // 2)):
+        assert ended == SIGKILL
         kills += 1
         assert kills < 40
     assert kills >= 4
@@ -343,8 +346,14 @@ def is_whole(run):
 WRITING = [generations.__file__]  # the code that writes, renames and removes files
 
 
+@pytest.fixture
+def no_fsync(monkeypatch):
+    """Do not wait for the disk: what a process has written outlives it without that."""
+    monkeypatch.setattr(generations.os, "fsync", lambda _: None)
+
+
 @posix
-def test_a_save_killed_at_any_line_leaves_the_old_or_the_new(server, tmp_path):
+def test_a_save_killed_at_any_line_leaves_the_old_or_the_new(server, tmp_path, no_fsync):
     template, seen = two_epochs(tmp_path / "template"), []
     for line in range(1, 1000):
         folder = Path(shutil.copytree(template, tmp_path / "run"))
@@ -360,7 +369,9 @@ def test_a_save_killed_at_any_line_leaves_the_old_or_the_new(server, tmp_path):
 
 
 @posix
-def test_files_that_get_their_names_one_by_one_would_be_seen_half_written(server, tmp_path):
+def test_files_that_get_their_names_one_by_one_would_be_seen_half_written(
+    server, tmp_path, no_fsync
+):
     template, files, damaged = two_epochs(tmp_path / "template"), [killed_run.__file__], set()
     for line in range(1, 100):
         folder = Path(shutil.copytree(template, tmp_path / "run"))
@@ -377,7 +388,7 @@ def test_files_that_get_their_names_one_by_one_would_be_seen_half_written(server
     assert ended == 0 and damaged == {f"{path / name} is missing" for name in FILES}
 
 
-def test_a_save_interrupted_at_any_line_leaves_the_old_or_the_new(tmp_path):
+def test_a_save_interrupted_at_any_line_leaves_the_old_or_the_new(tmp_path, no_fsync):
     def interrupt():
         sys.settrace(None)
         raise KeyboardInterrupt
