@@ -1,15 +1,31 @@
-// What the theme and the bibliography leave out for readers who use a keyboard or a screen reader.
+// What the theme and its extensions leave out, above all for a keyboard or a screen reader.
 
-// A box whose text is wider than itself is reached with Tab and scrolled with the arrows. The theme
-// looks once and after a change of the window; this also sees what a reader opens later.
+// A box that is wider than its place is reached with Tab and scrolled with the arrows. The theme
+// looks for such boxes once and when the window changes; this also sees what a reader opens later.
 const boxes = new ResizeObserver((entries) => {
   for (const { target } of entries) {
     target.tabIndex = target.scrollWidth > target.clientWidth ? 0 : -1;
   }
 });
 
+// A hidden solution opens at a click on the title itself. So that it also does at one on a link or a
+// formula within the title, where the extension fails, such a click becomes one on the button.
+document.addEventListener(
+  "click",
+  (click) => {
+    const title = click.target.closest(".toggle > .admonition-title");
+    if (title && click.target !== title && !click.target.closest(".toggle-button")) {
+      click.stopPropagation();
+      title.querySelector(".toggle-button").click();
+    }
+  },
+  true,
+);
+
 document.addEventListener("DOMContentLoaded", () => {
-  document.querySelectorAll("main pre").forEach((box) => boxes.observe(box));
+  document
+    .querySelectorAll("main :is(pre, .output, .pst-scrollable-table-container)")
+    .forEach((box) => boxes.observe(box));
 
   // The arrow beside a chapter in the sidebar has no text of its own.
   document.querySelectorAll("li > details > summary").forEach((arrow) => {
