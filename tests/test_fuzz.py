@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import fuzz_readers
 import pytest
@@ -189,6 +191,8 @@ def test_only_clear_errors_come_out_of_our_checkpoints(tmp_path, tally):
             except ValueError as error:
                 assert type(error) is ValueError and str(folder) in str(error), (broken, data)
                 refused += 1
+            else:
+                assert data == files[broken] or broken.endswith(".json"), "altered, and taken"
         tally(f"fuzz, our checkpoint, {broken.rpartition('/')[2]}: 40 inputs, {refused} refused")
         assert 20 < refused, "a broken file must not be taken"
 
@@ -241,3 +245,27 @@ def test_any_value_in_a_config_is_taken_or_refused_clearly(tmp_path_factory, cha
         GPT.from_pretrained(folder)
     except ValueError as error:
         assert type(error) is ValueError
+
+
+# The log says how many inputs there were, also when all is well.
+
+COUNTED = """
+from hypothesis import given, settings, strategies as st
+
+@given(st.integers())
+@settings(max_examples=37, database=None, derandomize=True)
+def test_any(n):
+    pass
+
+def test_told(tally):
+    tally("a line of the test's own")
+"""
+
+
+def test_the_log_of_the_tests_says_how_many_inputs_there_were(tmp_path):
+    (tmp_path / "conftest.py").write_bytes(Path(__file__).with_name("conftest.py").read_bytes())
+    (tmp_path / "test_counted.py").write_text(COUNTED)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    log = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120).stdout
+    assert "hypothesis: 1 tests, examples: 37 passing, 0 failing" in log, log
+    assert "a line of the test's own" in log and "2 passed" in log
