@@ -75,9 +75,7 @@ class Documents:
         for name, end in ("sentences", len(self.ids)), ("paragraphs", len(self.sentences) - 1):
             bounds = getattr(self, name)
             if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != end or np.diff(bounds).min() < 1:
-                raise ValueError(
-                    f"{name} must rise from 0 to {end}, none empty, given {bounds[:9]}"
-                )
+                raise ValueError(f"{name} must rise from 0 to {end}, given {bounds[:9]}")
         low, high = min(self.ids.min(), *self.special), max(self.ids.max(), *self.special)
         if low < 0 or high >= self.vocab_size:
             raise ValueError(f"ids must be in 0 … {self.vocab_size - 1}, given {low} … {high}")
