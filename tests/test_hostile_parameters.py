@@ -336,3 +336,9 @@ def test_the_coldest_temperature_is_greedy():
 def test_a_window_of_any_size_ends():
     found = examples(window=10**9, subsample=0)
     assert found.n_centers == 12 and 0 < len(found.centers) <= 2 * 6 * 5
+
+
+@pytest.mark.parametrize("value", [True, False, 1.0, "1", None, np.bool_(True)])
+def test_what_is_no_integer_is_called_so(value):
+    with pytest.raises(ValueError, match=f"k must be an integer, given {re.escape(repr(value))}"):
+        VECTORS.most_similar("a", k=value)
