@@ -48,7 +48,7 @@ def images(page: Page) -> list[str]:
 
 def width(page: Page) -> list[str]:
     """The page never scrolls sideways."""
-    return [f"wider than {width} px: {what}" for width, what in page.overflow.items() if what]
+    return [f"wider than {window} px: {what}" for window, what in page.overflow.items() if what]
 
 
 def hidden(page: Page) -> list[str]:
@@ -67,8 +67,11 @@ def hidden(page: Page) -> list[str]:
 
 def copies(page: Page) -> list[str]:
     """A copy button copies what its box shows, and that is the source of the notebook's cell."""
-    faults = [f"shown {c['shown']!r}, copied {c['copied']!r}" for c in page.copies
-              if c["shown"].removesuffix("\n") != c["copied"]]  # fmt: skip
+    faults = [
+        f"shown {copy['shown']!r}, copied {copy['copied']!r}"
+        for copy in page.copies
+        if copy["shown"].removesuffix("\n") != copy["copied"]
+    ]
     path = source(page)
     if path and path.suffix == ".ipynb":
         cells = [cell.source for cell in notebook(path).cells if cell.cell_type == "code"]
@@ -141,5 +144,14 @@ def notebook(path: Path):
 
 # Each asks one page alone.
 RULES = (
-    quiet, mathematics, directives, images, width, hidden, copies, accessible, colab, downloads,
-)  # fmt: skip
+    quiet,
+    mathematics,
+    directives,
+    images,
+    width,
+    hidden,
+    copies,
+    accessible,
+    colab,
+    downloads,
+)
