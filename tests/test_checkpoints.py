@@ -52,7 +52,7 @@ def saved(kept, tmp_path):
 def contents(folder):
     """Return all that is in a folder: contents of files, None for folders, targets of links."""
     return {
-        str(path.relative_to(folder)): os.readlink(path)
+        path.relative_to(folder).as_posix(): os.readlink(path)
         if path.is_symlink()
         else path.read_bytes()
         if path.is_file()
@@ -235,9 +235,12 @@ class Server:
     def __init__(self):
         root = str(Path(__file__).parents[1])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {"PRETRAIN_PROFILE": "smoke", "CUDA_VISIBLE_DEVICES": ""}
+        # macOS else stops a forked child that loads one of its own libraries.
+        environment["OBJC_DISABLE_INITIALIZE_FORK_SAFETY"] = "YES"
         self.process = subprocess.Popen(
             [sys.executable, killed_run.__file__],
-            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+            env={**os.environ, **environment, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
