@@ -41,7 +41,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WITHIN = 20.0  # seconds, starting Python among them: a machine may be busy
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals and limits")
 PROGRAM = """
-import hashlib, json, os, sys, time
+import hashlib, json, os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where we run in the background
 from support import datafiles, downloads
 from support.datafiles import DataFile, Mirror
 import filelock, pooch
