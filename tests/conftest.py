@@ -24,43 +24,41 @@ def _is_here(host: str) -> bool:
         return host in ("", "localhost", socket.gethostname())
 
 
-TALLY, EXAMPLES = pytest.StashKey[list[str]](), pytest.StashKey[Counter]()
-COUNTS = re.compile(r"(\d+) (passing|failing|invalid)")
-
-
-def pytest_configure(config):
-    config.stash[TALLY], config.stash[EXAMPLES] = [], Counter()
+EXAMPLES = re.compile(r"(\d+) (passing|failing|invalid)")
 
 
 @pytest.fixture
-def tally(request):
+def tally(record_property):
     """Return a function that takes a line for the end of the test log, printed in any case."""
-    return request.config.stash[TALLY].append
+    return lambda line: record_property("tally", line)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item):
-    """Count the examples that hypothesis tries in a test."""
+    """Keep what hypothesis says about a test: "97 passing examples, 0 failing examples, …"."""
     try:
         return (yield)
     finally:
-        # Hypothesis leaves them here as text, such as "97 passing examples, 0 failing examples".
-        text = getattr(item, "hypothesis_statistics", "")
-        found = {kind: 0 for kind in ("tests", "passing", "failing", "invalid")}
-        found["tests"] += bool(text)
-        for number, kind in COUNTS.findall(text):
-            found[kind] += int(number)
-        item.config.stash[EXAMPLES].update(found)
+        if text := getattr(item, "hypothesis_statistics", ""):
+            item.user_properties.append(("hypothesis", text))
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    n = config.stash[EXAMPLES]
-    if n["tests"]:
+def pytest_terminal_summary(terminalreporter):
+    """Print the lines of all tests, and how many examples hypothesis tried in them."""
+    reports = [report for kind in terminalreporter.stats.values() for report in kind]
+    calls = [report for report in reports if getattr(report, "when", "") == "call"]
+    said = [pair for report in calls for pair in report.user_properties]
+    lines = [value for name, value in said if name == "tally"]
+    texts = [value for name, value in said if name == "hypothesis"]
+    if texts:
+        n = Counter()
+        for number, kind in EXAMPLES.findall("".join(texts)):
+            n[kind] += int(number)
         kinds = ", ".join(f"{n[kind]} {kind}" for kind in ("passing", "failing", "invalid"))
-        config.stash[TALLY].append(f"hypothesis: {n['tests']} tests, examples: {kinds}")
-    if config.stash[TALLY]:
+        lines.append(f"hypothesis: {len(texts)} tests, examples: {kinds}")
+    if lines:
         terminalreporter.section("inputs tried")
-        terminalreporter.write("\n".join([*config.stash[TALLY], ""]))
+        terminalreporter.write("\n".join([*lines, ""]))
 
 
 @pytest.fixture(autouse=True)
