@@ -60,25 +60,23 @@ window.course = {
     return { boxes: boxes.length, stuck };
   },
 
-  // Click on the copy button of every box of code and of the first output, which are all alike; give
-  // what is then in the clipboard, and what the box shows.
-  async copy() {
-    const copies = [];
-    const buttons = [...document.querySelectorAll("button.copybtn")];
-    const output = buttons.find((e) => e.closest(".cell_output"));
-    for (const button of buttons.filter((e) => e === output || !e.closest(".cell_output"))) {
-      const shown = button.parentElement.querySelector("pre").textContent;
-      if (!copies.length || shown.startsWith(copies.at(-1).copied)) {
-        await navigator.clipboard.writeText("nothing was copied");
-      }
-      button.click();
-      copies.push({
-        copied: await navigator.clipboard.readText(),
-        shown,
-        input: Boolean(button.closest(".cell_input")),
-      });
-    }
-    return copies;
+  // The buttons that copy a box of code, and that of the first output: those of outputs are alike.
+  buttons() {
+    const all = [...document.querySelectorAll("button.copybtn")];
+    const output = all.find((e) => e.closest(".cell_output"));
+    return all.filter((e) => e === output || !e.closest(".cell_output"));
+  },
+
+  // Click on the button of this number; give what is then in the clipboard, and what the box shows.
+  async copy(number) {
+    const button = course.buttons()[number];
+    await navigator.clipboard.writeText("nothing was copied");
+    button.click();
+    return {
+      copied: await navigator.clipboard.readText(),
+      shown: button.parentElement.querySelector("pre").textContent,
+      input: Boolean(button.closest(".cell_input")),
+    };
   },
 
   // Let the page answer to a change, and end its transitions: what fades in is pale until then, and
