@@ -347,6 +347,30 @@ def test_a_download_without_its_checksum_is_refused(tmp_path):
     assert ours <= installed
 
 
+@needs_sh
+@pytest.mark.skipif(not shutil.which("make"), reason="no make on this machine")
+@pytest.mark.parametrize(
+    ("arguments", "installed"),
+    [
+        ("setup", "requirements.txt"),
+        ("setup-dev", "requirements.txt requirements-dev.txt"),
+        ("setup LOCKED=1", "requirements.lock"),
+        ("setup-dev LOCKED=1", "requirements.lock requirements-dev.lock"),
+        (
+            "setup-dev LOCKED=1 REQUIREMENTS=requirements-torchtext.txt",
+            "requirements-torchtext.lock",
+        ),
+        ("setup-dev REQUIREMENTS=requirements-torchtext.txt", "requirements-torchtext.txt"),
+    ],
+)
+def test_make_installs_from_the_lock_when_asked(arguments, installed):
+    own = {"LOCKED", "REQUIREMENTS", "VENV", "MAKEFLAGS"}
+    environment = {name: value for name, value in os.environ.items() if name not in own}
+    command = ["make", "--no-print-directory", "--dry-run", *arguments.split()]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == f'tools/environment.sh ".venv" {installed}', done.stderr
+
+
 # Workflows.
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
