@@ -147,6 +147,20 @@ def test_the_scaler_of_gradients_resumes(tmp_path):
     assert new.state_dict() == old.state_dict() and new.get_scale() == 512.0
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_random_numbers_of_gpus_resume_where_there_are_as_many(monkeypatch, devices):
+    """Without a GPU: what is asked of PyTorch, not what it does."""
+    states, given = [torch.arange(16, dtype=torch.uint8)], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: states)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", given.append)
+    tensors = {}
+    packed = checkpoints._pack(checkpoints._random_state(None), tensors)
+    checkpoints._set_random_state(checkpoints._unpack(packed, tensors), None)
+    assert len(given) == (devices == 1) and all(torch.equal(*states, *back) for back in given)
+
+
 def losing(monkeypatch, part):
     """Let a resumed run lose a part of what was saved."""
     if part == "optimizer":
