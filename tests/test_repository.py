@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -183,6 +185,14 @@ def test_dependencies_are_what_support_and_the_notebooks_import():
         sources += [cell.source for cell in read(path).cells if cell.cell_type == "code"]
     needed = set().union(*map(imported, sources))
     assert needed == declared(PROJECT["dependencies"])
+
+
+@pytest.mark.skipif("CI" not in os.environ, reason="a reader may do without some")
+@pytest.mark.parametrize("peer", ["gensim", "playwright", "tokenizers", "transformers"])
+def test_what_the_tests_compare_with_is_here(peer):
+    """Where one does not load, its tests are skipped; CI must not take that for success."""
+    assert importlib.import_module(peer)
+    assert importlib.import_module("transformers").utils.is_torch_available()
 
 
 def test_torchtext_is_not_installed_with_what_we_install():
