@@ -3,6 +3,7 @@
 VENV ?= .venv
 REQUIREMENTS ?= requirements.txt
 LOCKED ?=
+ARGS ?=
 PROFILE ?=
 NB ?=
 
@@ -55,7 +56,7 @@ NBVAL := pytest -q --nbval --nbval-current-env --nbval-cell-timeout=60
 
 .NOTPARALLEL:
 .PHONY: help setup setup-dev setup-bench book test lint unit form notebooks again pages \
-	test-torchtext parity run lab bench format clean
+	test-torchtext parity run lab bench format lock clean
 
 help: ## Say what each target does (this list)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -135,6 +136,9 @@ format: setup-dev ## Format code and notebooks; carry the repository's address a
 	@$(RUN) tools.course_map
 	@$(RUN) ruff format .
 	@$(RUN) ruff check --fix .
+
+lock: ## Renew the lock files (needs uv): ARGS=--upgrade takes the newest releases that fit
+	@tools/lock.sh $(ARGS)
 
 clean: ## Remove what was built and cached in the checkout; the environment stays
 	rm -rf _build .cache .hypothesis *.egg-info
