@@ -25,13 +25,15 @@ FILES = [*generations.FILES, "checkpoint.json"]
 posix = pytest.mark.skipif(os.name != "posix", reason="fork and SIGKILL are POSIX's")
 
 
-@pytest.fixture(autouse=True)
-def smoke(monkeypatch):
-    monkeypatch.setenv("PRETRAIN_PROFILE", "smoke")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+@pytest.fixture(autouse=True, scope="module")
+def smoke():
+    """Run everything, `kept` too, on one thread of the CPU: on two, sums are rounded otherwise."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so small are these models that threads only wait for each other
-    yield
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("PRETRAIN_PROFILE", "smoke")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        torch.set_num_threads(1)
+        yield
     torch.set_num_threads(threads)
 
 
