@@ -90,7 +90,7 @@ lint: setup-dev ## Stage 1: lint and format of the code and of the notebooks' fi
 
 unit: setup-dev ## Stage 2: unit tests of support/ and of the repository
 	@echo "== Stage 2 of 7: unit tests"
-	@PRETRAIN_PROFILE=smoke $(RUN) pytest -q tests \
+	@PRETRAIN_PROFILE=smoke $(RUN) pytest -q --numprocesses=2 --dist=loadfile tests \
 		--ignore=tests/test_notebooks.py --ignore=tests/test_pages.py
 
 form: setup-dev ## Stage 3: the form of the notebooks

@@ -85,7 +85,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: ", ".join(settings) or "none")
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path, settings):
     whole = Run().go(6, **settings)
     saved = Run().go(6, tmp_path / "saved", **settings)

@@ -69,7 +69,9 @@ def test_unknown_exercise():
 
 
 @pytest.mark.parametrize("exercise", self_checks.CHECKS)
-@pytest.mark.parametrize("answer", [None, 5, lambda *args, **kwargs: None], ids=str)
+@pytest.mark.parametrize(
+    "answer", [None, 5, lambda *args, **kwargs: None], ids=["none", "number", "function"]
+)
 def test_no_answer(exercise, answer):
     report = self_checks.report(exercise, answer)
     assert report.startswith(f"{exercise}: not yet. ") and len(report) > 20
