@@ -10,7 +10,6 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from sklearn.decomposition import PCA
 
 from support.vectors import WordVectors
 
@@ -85,6 +84,8 @@ def scatter_words(
     Raises: KeyError for a word without a vector; ValueError for fewer than three words, or for
     arrows between groups of unequal length.
     """
+    from sklearn.decomposition import PCA  # a second of loading that most notebooks do without
+
     words = [word for group in groups.values() for word in group]
     if len(words) < 3:
         raise ValueError(f"a map needs at least 3 words, given {len(words)}")
