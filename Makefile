@@ -77,43 +77,42 @@ book: setup ## Build the book, warnings being errors, and say where the page is
 	@$(BIN)/jupyter-book build . -W -n --keep-going --quiet || { rm -rf _build; exit 1; }
 	@echo "The book is built. Open: $(CURDIR)/_build/html/index.html"
 
-test: STAGE := Stage 6 of 7: #
-test: STAGE_AGAIN := Stage 5 of 7: #
-test: setup-dev lint unit form notebooks again book pages ## Prove everything: the seven stages below, in order
+test: STAGE := Stage 5 of 6: #
+test: setup-dev lint unit form notebooks book pages ## Prove everything: the six stages below, in order
 	@echo "== All tests passed"
 
 lint: setup-dev ## Stage 1: lint and format of the code and of the notebooks' files
-	@echo "== Stage 1 of 7: lint and format"
+	@echo "== Stage 1 of 6: lint and format"
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) tools.format_notebooks --check
 
 unit: setup-dev ## Stage 2: unit tests of support/ and of the repository
-	@echo "== Stage 2 of 7: unit tests"
+	@echo "== Stage 2 of 6: unit tests"
 	@PRETRAIN_PROFILE=smoke $(RUN) pytest -q --numprocesses=2 --dist=loadfile tests \
 		--ignore=tests/test_notebooks.py --ignore=tests/test_pages.py
 
 form: setup-dev ## Stage 3: the form of the notebooks
-	@echo "== Stage 3 of 7: form of the notebooks"
+	@echo "== Stage 3 of 6: form of the notebooks"
 	@$(RUN) pytest -q tests/test_notebooks.py
 
 notebooks: setup-dev ## Stage 4: run every notebook in smoke and compare its outputs (nbval)
-	@echo "== Stage 4 of 7: every cell of every notebook, run and compared"
+	@echo "== Stage 4 of 6: every cell of every notebook, run and compared"
 	@PRETRAIN_PROFILE=smoke $(RUN) $(NBVAL) $(wildcard chapters solutions)
 
 # Two notebooks at a time on one thread each, so a notebook takes longer than its limit on its own.
-again: setup-dev ## Stage 5: the same once more, in another order, on another number of threads
-	@echo "== $(STAGE_AGAIN)every notebook again: backwards, on one thread"
+again: setup-dev ## Every notebook again, in another order, on another number of threads
+	@echo "== Every notebook again: backwards, on one thread"
 	@PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PRETRAIN_NOTEBOOK_SECONDS=60 \
 		$(RUN) $(NBVAL) --numprocesses=2 --dist=loadfile \
 		$(shell ls -r $(wildcard chapters/*.ipynb solutions/*.ipynb))
 
-pages: setup-dev ## Stage 7: open every built page in a headless browser (stage 6 is the book)
-	@echo "== Stage 7 of 7: the built pages in a browser"
+pages: setup-dev ## Stage 6: open every built page in a headless browser (stage 5 is the book)
+	@echo "== Stage 6 of 6: the built pages in a browser"
 	@$(RUN) pytest -q tests/test_pages.py
 
 test-torchtext: export PYTHON ?= python3.12 python3.11 python3.10 python3
-test-torchtext: ## Beside the last PyTorch that torchtext works with: its results, every notebook
+test-torchtext: ## Beside torchtext and its last PyTorch: the same results, every notebook again
 	@$(MAKE) --no-print-directory VENV=.venv-torchtext REQUIREMENTS=requirements-torchtext.txt \
 		parity again
 	@echo "== All tests beside torchtext passed"
