@@ -24,6 +24,11 @@ def _is_here(host: str) -> bool:
         return host in ("", "localhost", socket.gethostname())
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Name bytes by their argument: their content may change (gzip writes the time)."""
+    return argname if isinstance(val, bytes) else None
+
+
 EXAMPLES = re.compile(r"(\d+) (passing|failing|invalid)")
 
 
