@@ -153,13 +153,15 @@ def image_rows(rows: Mapping[str, np.ndarray | torch.Tensor], *, size: float = 0
         raise ValueError(f"each row must hold images (n, height, width), got {shapes}")
     most = max(shape[0] for shape in shapes.values())
     figsize = (size * most + 0.11 * max(map(len, shapes)), size * len(shapes))
-    figure, axes = plt.subplots(len(shapes), most, figsize=figsize, squeeze=False)
-    for line, (label, images) in zip(axes, pictures.items(), strict=True):
-        for ax in line:
-            ax.set(xticks=[], yticks=[])
-            ax.spines[:].set_visible(False)
-        for ax, image in zip(line, images, strict=False):
-            ax.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-            ax.grid(False)
-        line[0].set_ylabel(label, rotation=0, ha="right", va="center")
+    figure, axes = plt.subplots(len(shapes), figsize=figsize, squeeze=False)
+    for ax, (label, images) in zip(axes[:, 0], pictures.items(), strict=True):
+        # One image a row, as axes take long to draw: a tile is a picture and the gap after it.
+        gap = -(-images.shape[2] // 10)
+        tiles = np.pad(images, ((0, most - len(images)), (0, 0), (0, gap)), constant_values=np.nan)
+        row = np.hstack([*tiles])[:, :-gap]  # (height, most * (width + gap) - gap)
+        ax.imshow(row, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        ax.grid(False)
+        ax.set(xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+        ax.set_ylabel(label, rotation=0, ha="right", va="center")
     return figure

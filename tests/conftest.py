@@ -10,7 +10,10 @@ from collections import Counter
 
 import pytest
 
+from tests import misbehaving_server
+
 os.environ.setdefault("PRETRAIN_PROFILE", "smoke")
+os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
 
 # Names that by RFC 2606 and 6761 belong to nobody: a test may use them for an address that is down.
 NOBODYS = (".test", ".example", ".invalid", "example.com", "example.net", "example.org")
@@ -90,3 +93,28 @@ def no_network(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", guarded)
     yield
     assert not asked, f"the test asked for {asked}, but tests have no network"
+
+
+@pytest.fixture
+def server():
+    """A server that misbehaves as it is asked to, until the test is over."""
+    with misbehaving_server.running() as running:
+        yield running
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The path of an empty cache; what is written anywhere else fails the test."""
+    with misbehaving_server.shut_in(tmp_path, monkeypatch) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def library():
+    """The Transformers library, quiet."""
+    library = pytest.importorskip("transformers", reason="the Transformers library is not here")
+    if not library.utils.is_torch_available():
+        pytest.skip("the Transformers library does not take this PyTorch")
+    library.utils.logging.set_verbosity_error()
+    library.utils.logging.disable_progress_bar()
+    return library

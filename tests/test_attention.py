@@ -23,16 +23,11 @@ from support.attention import (
     padding_mask,
     record_weights,
 )
+from tests.exactness import EXACT_TYPES, TOLERANCE, close
 
 quick = settings(max_examples=30, derandomize=True, database=None, deadline=None)
-exact_types = st.sampled_from([torch.float32, torch.float64])
+exact_types = st.sampled_from(EXACT_TYPES)
 seeds = st.integers(0, 2**32)
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-
-
-def close(ours, theirs):
-    tolerance = TOLERANCE[ours.dtype]
-    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
 def some_mask(kind, b, h, t, s):

@@ -2,7 +2,6 @@
 
 import importlib.util
 import math
-import os
 import random
 from pathlib import Path
 
@@ -22,11 +21,9 @@ from support.bert import (
     pretraining_loss,
 )
 from support.bert_data import PretrainingBatch
+from tests.exactness import EXACT_TYPES, TOLERANCE, close, rounded_anew
 
-os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
-
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-exact_types = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+exact_types = pytest.mark.parametrize("dtype", EXACT_TYPES, ids=str)
 
 
 def seeds(n):
@@ -36,18 +33,6 @@ def seeds(n):
 def some(low, high):
     """Return a random integer from low to high, both included, by torch's generator."""
     return int(torch.randint(low, high + 1, ()))
-
-
-def close(ours, theirs):
-    torch.testing.assert_close(ours, theirs, rtol=TOLERANCE[ours.dtype], atol=TOLERANCE[ours.dtype])
-
-
-def rounded_anew(module):
-    """Give all parameters random values: biases are zero and norms one at the start."""
-    with torch.no_grad():
-        for value in module.parameters():
-            value.copy_(torch.randn_like(value) / value.shape[-1] ** 0.5 + (value == 1))
-    return module
 
 
 def small_bert(dtype=torch.float32, **options):
@@ -98,17 +83,6 @@ def random_batch(b=5, t=11, extra=3, empty=True):
 
 
 # ---------------------------------------------------------------------------------- the library
-@pytest.fixture(scope="module")
-def library():
-    """Return the Transformers library, quiet."""
-    library = pytest.importorskip("transformers", reason="the Transformers library is not here")
-    if not library.utils.is_torch_available():
-        pytest.skip("the Transformers library does not take this PyTorch")
-    library.utils.logging.set_verbosity_error()
-    library.utils.logging.disable_progress_bar()
-    return library
-
-
 def random_config(seed):
     """Return the arguments of a random BertConfig of the library; seeds go through the options."""
     rng = random.Random(seed)

@@ -19,17 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAD = "| File | Mirror | Result | Bytes | Seconds |\n|---|---|---|--:|--:|\n"
 
 
-@pytest.fixture
-def server():
-    with bad.running() as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    with bad.shut_in(tmp_path, monkeypatch) as folder:
-        yield folder
-        assert not folder.exists(), "what is checked is not kept"
+def cache(cache):
+    yield cache
+    assert not cache.exists(), "what is checked is not kept"
 
 
 @pytest.fixture

@@ -22,19 +22,10 @@ from support.datafiles import DownloadError, locate
 from tests import misbehaving_server as bad
 from tests.misbehaving_server import GOOD, HTML, XML, altered, files_in, packed_mirror, toy, zipped
 
+# Each test has a cache of its own, in which alone it may write.
+pytestmark = pytest.mark.usefixtures("cache")
+
 WITHIN = 10.0  # seconds, for what here takes less than one: a machine may be busy
-
-
-@pytest.fixture
-def server():
-    with bad.running() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    with bad.shut_in(tmp_path, monkeypatch) as folder:
-        yield folder
 
 
 # The cache, and the folder of the user.

@@ -14,21 +14,14 @@ import torch
 
 from support import catalog, datasets, toyworld
 from support.datafiles import DataFile, DownloadError, Mirror, locate
-from tests import misbehaving_server
 from tests.misbehaving_server import altered, files_in, packed_mirror, toy, zipped
 
 REAL = os.environ.get("PRETRAIN_DATA_DIR")
 needs_real = pytest.mark.skipif(not REAL, reason="PRETRAIN_DATA_DIR is not set")
 
 
-@pytest.fixture
-def server():
-    with misbehaving_server.running() as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def cache(cache, monkeypatch):
     """An empty cache, and the real mirrors out of reach."""
     real = socket.getaddrinfo
 
@@ -38,8 +31,7 @@ def cache(tmp_path, monkeypatch):
         return real(host, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", only_here)
-    with misbehaving_server.shut_in(tmp_path, monkeypatch) as folder:
-        yield folder
+    return cache
 
 
 # The loaders.

@@ -40,20 +40,11 @@ from tests.misbehaving_server import (
     zipped,
 )
 
+# Each test has a cache of its own, in which alone it may write.
+pytestmark = pytest.mark.usefixtures("cache")
+
 WITHIN = 10.0  # seconds, for what here takes one or two: a machine may be busy
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-
-
-@pytest.fixture
-def server():
-    with bad.running() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    with bad.shut_in(tmp_path, monkeypatch) as folder:
-        yield folder
 
 
 # The protections, each taken out.

@@ -35,6 +35,9 @@ from tests.misbehaving_server import (
     zipped,
 )
 
+# Each test has a cache of its own, in which alone it may write.
+pytestmark = pytest.mark.usefixtures("cache")
+
 BIG = GOOD * 40
 HALF = len(BIG) // 2
 ROOT = Path(__file__).resolve().parent.parent
@@ -134,18 +137,6 @@ def kept(file):
     return path, "download"
 datafiles._kept = kept
 """
-
-
-@pytest.fixture
-def server():
-    with bad.running() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    with bad.shut_in(tmp_path, monkeypatch) as folder:
-        yield folder
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Checkpoints of the Transformers library: read, written, refused; never a pickle."""
 
 import json
-import os
 import pickle
 import warnings
 from pathlib import Path
@@ -21,8 +20,7 @@ from support.bert import (
     TokenClassifier,
 )
 from support.gpt import GPT, GPTConfig
-
-os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+from tests.exactness import rounded_anew
 
 quick = settings(max_examples=5, derandomize=True, database=None, deadline=None)
 NO_POOLER = pytest.mark.filterwarnings("ignore:.*has no pooler")
@@ -49,14 +47,6 @@ PAIRS = {
     "GPT2LMHeadModel": (GPT, True),
     "GPT2Model": (GPT, False),
 }
-
-
-def rounded_anew(module):
-    """Give all parameters random values: biases are zero and norms one at the start."""
-    with torch.no_grad():
-        for value in module.parameters():
-            value.copy_(torch.randn_like(value) / value.shape[-1] ** 0.5 + (value == 1))
-    return module
 
 
 def our_model(kind, **options):
@@ -102,17 +92,6 @@ def gpt_folder(tmp_path):
 
 
 # ------------------------------------------------------------------------------ with the library
-@pytest.fixture(scope="module")
-def library():
-    """Return the Transformers library, quiet."""
-    library = pytest.importorskip("transformers", reason="the Transformers library is not here")
-    if not library.utils.is_torch_available():
-        pytest.skip("the Transformers library does not take this PyTorch")
-    library.utils.logging.set_verbosity_error()
-    library.utils.logging.disable_progress_bar()
-    return library
-
-
 def their_model(library, name, **options):
     if name.startswith("GPT2"):
         config = library.GPT2Config(**(GPT_SIZES | options))

@@ -8,13 +8,9 @@ from hypothesis import strategies as st
 
 from support import losses
 from support.losses import linear_cross_entropy
+from tests.exactness import close
 
 quick = settings(max_examples=40, derandomize=True, database=None, deadline=None)
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-
-
-def close(ours, theirs):
-    torch.testing.assert_close(ours, theirs, rtol=TOLERANCE[ours.dtype], atol=TOLERANCE[ours.dtype])
 
 
 def example(n=7, d=5, v=11, dtype=torch.float32, bias=True, spread=1.0):

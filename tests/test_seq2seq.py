@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support.attention import Dropout, MultiHeadAttention, padding_mask
 from support.seq2seq import Seq2Seq
 from support.transformer import sinusoidal_positions
+from tests.exactness import EXACT_TYPES, close
 
 quick = settings(max_examples=12, derandomize=True, database=None, deadline=None)
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 SOURCE, TARGET, D, HEADS, FF = 17, 19, 12, 3, 20
 SIZES = {"d_model": D, "n_heads": HEADS, "d_ff": FF, "n_layers": 2, "max_length": 9}
 LENGTHS = torch.tensor([5, 2, 4])
@@ -29,10 +29,6 @@ def ids(b=3, s=5, t=4, seed=1):
     draw = torch.Generator().manual_seed(seed)
     source = torch.randint(SOURCE, (b, s), generator=draw)
     return source, torch.randint(TARGET, (b, t), generator=draw)
-
-
-def close(ours, theirs):
-    torch.testing.assert_close(ours, theirs, rtol=TOLERANCE[ours.dtype], atol=TOLERANCE[ours.dtype])
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -144,7 +140,7 @@ def test_a_later_token_changes_no_earlier_logits(seed, t):
     assert not torch.isclose(after[:, at:], before[:, at:]).all()
 
 
-@given(seed=st.integers(0, 99), extra=st.integers(0, 4), dtype=st.sampled_from([*TOLERANCE]))
+@given(seed=st.integers(0, 99), extra=st.integers(0, 4), dtype=st.sampled_from(EXACT_TYPES))
 @quick
 def test_padding_changes_nothing_whatever_is_in_it_and_however_long(seed, extra, dtype):
     model = small().to(dtype).eval()
@@ -177,7 +173,7 @@ chunks = st.lists(st.integers(1, 3), min_size=1, max_size=3)
     chunks=chunks,
     learned=st.booleans(),
     norm_first=st.booleans(),
-    dtype=st.sampled_from([*TOLERANCE]),
+    dtype=st.sampled_from(EXACT_TYPES),
     spare=st.integers(0, 2),
 )
 @quick

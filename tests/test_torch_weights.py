@@ -14,9 +14,9 @@ from torch import nn
 from support.attention import MultiHeadAttention, causal_mask, padding_mask, record_weights
 from support.torch_weights import from_torch, to_torch
 from support.transformer import Decoder, Encoder, EncoderDecoder, TransformerBlock
+from tests.exactness import EXACT_TYPES, close, rounded_anew
 
 quick = settings(max_examples=12, derandomize=True, database=None, deadline=None)
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 D, HEADS, FF = 12, 3, 20
 
 # PyTorch warns that its fast path for inference is not taken.
@@ -34,7 +34,7 @@ def cases(draw):
         "b": b,
         "t": t,
         "s": s,
-        "dtype": draw(st.sampled_from([torch.float32, torch.float64])),
+        "dtype": draw(st.sampled_from(EXACT_TYPES)),
         "batch_first": draw(st.booleans()),
         "padding": padding_mask(lengths, s) if kind in ("padding", "both") else None,
         "target_padding": padding_mask(target_lengths, t) if kind in ("padding", "both") else None,
@@ -60,18 +60,6 @@ def hidden(mask):
 def joined(mask, padding):
     """Return what ours takes instead of PyTorch's two masks."""
     return padding if mask is None else mask if padding is None else mask & padding
-
-
-def close(ours, theirs):
-    torch.testing.assert_close(ours, theirs, rtol=TOLERANCE[ours.dtype], atol=TOLERANCE[ours.dtype])
-
-
-def rounded_anew(module):
-    """Give all parameters random values: biases are zero and norms one at the start."""
-    with torch.no_grad():
-        for value in module.parameters():
-            value.copy_(torch.randn_like(value) / value.shape[-1] ** 0.5 + (value == 1))
-    return module
 
 
 def check_equal(theirs, their_out, ours, our_out, their_inputs, our_inputs, batch_first):

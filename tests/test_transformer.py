@@ -23,17 +23,13 @@ from support.transformer import (
     sinusoidal_positions,
     take_rows,
 )
+from tests.exactness import EXACT_TYPES, close
 
 quick = settings(max_examples=14, derandomize=True, database=None, deadline=None)
-exact_types = st.sampled_from([torch.float32, torch.float64])
+exact_types = st.sampled_from(EXACT_TYPES)
 seeds = st.integers(0, 2**32)
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 D, HEADS, FF = 12, 3, 20
 SIZES = D, HEADS, FF
-
-
-def close(ours, theirs):
-    torch.testing.assert_close(ours, theirs, rtol=TOLERANCE[ours.dtype], atol=TOLERANCE[ours.dtype])
 
 
 def drawn(module, dtype=torch.float32):
