@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -363,9 +364,52 @@ def test_run_leaves_a_notebook_that_fails_as_it_was(tmp_path, capsys):
 @pytest.mark.parametrize(("limit", "status"), [("0.01", 1), ("60", 0)])
 def test_notebook_over_its_budget_fails_under_nbval(tmp_path, limit, status):
     path = small_notebook(tmp_path, "x = 1")
-    shutil.copy(ROOT / "conftest.py", tmp_path)
+    measure = (ROOT / "conftest.py").read_text(encoding="utf-8")
+    quick = re.sub('WORK = """.*?"""', 'WORK = "pass"', measure, flags=re.S)
+    (tmp_path / "conftest.py").write_text(quick, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", path.name]
     environment = {**os.environ, "PRETRAIN_NOTEBOOK_SECONDS": limit}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == status, done.stdout
     assert "seconds per notebook" in done.stdout and ("TOO SLOW" in done.stdout) == bool(status)
+
+
+@pytest.fixture
+def budgets():
+    """Return the module that measures notebooks, anew."""
+    spec = importlib.util.spec_from_file_location("budgets", ROOT / "conftest.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("first", "slowness", "second", "verdict"),
+    [
+        (19.9, [], [], False),
+        (26.0, [1.4], [], False),  # the machine is slow
+        (30.0, [1.0, 1.0, 1.0], [19.0], False),  # it was, for a while
+        (30.0, [1.4, 1.1, 1.5], [25.0], False),
+        (30.0, [1.0, 1.0, 1.0], [21.0], True),
+        (30.0, [1.4, 1.0, 1.2], [25.0], True),
+    ],
+)
+def test_a_budget_grows_with_the_time_that_other_work_takes(
+    budgets, monkeypatch, first, slowness, second, verdict
+):
+    monkeypatch.setattr(budgets, "LIMIT", 20.0)
+    monkeypatch.setattr(budgets, "slowness", lambda: slowness.pop(0))
+    monkeypatch.setattr(budgets, "second_run", lambda *_: second.pop(0))
+    budgets.seconds["one.ipynb"] = first
+    session = SimpleNamespace(exitstatus=0, config=SimpleNamespace(rootpath=ROOT))
+    budgets.pytest_sessionfinish(session)
+    assert bool(session.exitstatus) == verdict == budgets.too_slow("one.ipynb")
+    assert slowness == second == []
+
+
+def test_a_machine_is_never_taken_for_faster_than_usual(budgets, monkeypatch):
+    monkeypatch.setattr(budgets, "USUAL", 0.1)
+    assert budgets.slowness() > 5
+    monkeypatch.setattr(budgets, "WORK", "pass")
+    monkeypatch.setattr(budgets, "USUAL", 60.0)
+    assert budgets.slowness() == 1
