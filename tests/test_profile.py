@@ -16,6 +16,7 @@ def test_the_environment_decides(monkeypatch, wanted):
     monkeypatch.setenv("PRETRAIN_PROFILE", wanted)
     assert profile.name() == wanted
     assert profile.choose(smoke="smoke", laptop="laptop", gpu="gpu") == wanted
+    assert profile.choose(smoke="smoke", laptop="laptop", gpu="gpu", real=False) == "smoke"
     assert profile.progress_enabled() == (wanted != "smoke")
 
 
