@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -266,6 +267,8 @@ def test_the_log_of_the_tests_says_how_many_inputs_there_were(tmp_path):
     (tmp_path / "conftest.py").write_bytes(Path(__file__).with_name("conftest.py").read_bytes())
     (tmp_path / "test_counted.py").write_text(COUNTED)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    log = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120).stdout
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    options = {"capture_output": True, "text": True, "timeout": 120}
+    log = subprocess.run(command, cwd=tmp_path, env=environment, **options).stdout
     assert "hypothesis: 1 tests, examples: 37 passing, 0 failing" in log, log
     assert "a line of the test's own" in log and "2 passed" in log
