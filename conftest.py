@@ -60,10 +60,11 @@ def slowness() -> float:
 
 
 def second_run(notebook: str, folder: os.PathLike) -> float:
-    """Return the seconds that a notebook takes in a run of its own."""
+    """Return the seconds that a notebook takes in a run of its own, which must pass as well."""
     command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", notebook]
     environment = {**os.environ, "PRETRAIN_NOTEBOOK_SECONDS": "inf"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    options = {"capture_output": True, "text": True, "check": True}
+    done = subprocess.run(command, cwd=folder, env=environment, **options)
     return float(re.search(r"^ *([\d.]+)  \S+\.ipynb", done.stdout, re.M)[1])
 
 
