@@ -16,7 +16,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers import __version__ as peer_version
 
-from support.bpe import BPETokenizer
+from support.text.bpe import BPETokenizer
 
 VOCAB_SIZE = 8192
 

@@ -19,9 +19,9 @@ from statistics import median
 import torch
 
 from support import profile
-from support.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
-from support.bert_data import PretrainingBatch
-from support.gpt import GPT, GPTConfig, language_model_loss
+from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
+from support.models.gpt import GPT, GPTConfig, language_model_loss
+from support.models.masking import PretrainingBatch
 
 STEPS = 10
 MASKED = 0.15

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.functional import to_pil_image, to_tensor
 
 from benchmarks.measure import alternate, row, seconds
-from support import datasets
-from support.images import image_batches
+from support.data import datasets
+from support.data.images import image_batches
 
 BATCH = 256
 SMALL_BATCH = 32  # the lecture notes'

@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from benchmarks.measure import alternate, matmul_gflops, row, seconds
-from support.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
-from support.bert_data import Documents, PretrainingBatch, pretraining_batches
-from support.generation import generate
-from support.gpt import GPT, GPTConfig, language_model_loss
+from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
+from support.models.gpt import GPT, GPTConfig, generate, language_model_loss
+from support.models.masking import Documents, PretrainingBatch, pretraining_batches
 
 BATCH, LENGTH, MOST_MASKED = 512, 64, 10
 WIKITEXT2_WORDS = 20_256  # the vocabulary of WikiText-2's train split, words seen five times

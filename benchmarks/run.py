@@ -23,7 +23,7 @@ import torch
 
 from benchmarks import bpe, images, language_models, word_vectors
 from benchmarks.measure import matmul_gflops
-from support import datasets
+from support.data import datasets
 
 RESULTS = Path(__file__).parent / "results"
 FILE = RESULTS / "cpu.json"

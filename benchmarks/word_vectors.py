@@ -12,9 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.measure import alternate, matmul_gflops, row, seconds
-from support import fasttext, glove, toyworld, word2vec
-from support.vectors import WordVectors
-from support.vocab import Corpus
+from support.data import toyworld
+from support.text.vocab import Corpus
+from support.vectors import fasttext, glove, word2vec
+from support.vectors.word_vectors import WordVectors
 
 DIM, WINDOW, NEGATIVES, EPOCHS = 100, 5, 5, 5
 GENSIM_SAMPLE = 1e-4

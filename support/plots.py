@@ -11,7 +11,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from support.vectors import WordVectors
+from support.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
     import torch

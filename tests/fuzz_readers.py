@@ -27,10 +27,11 @@ from types import FunctionType
 
 import numpy as np
 
-from support import datasets, pre_tokens, readers
-from support.bpe import BPETokenizer
-from support.vectors import WordVectors, read_analogies
-from support.wordpiece import SPECIALS, WordPieceTokenizer
+from support.data import datasets, readers
+from support.text import bpe
+from support.text.bpe import BPETokenizer
+from support.text.wordpiece import SPECIALS, WordPieceTokenizer
+from support.vectors.word_vectors import WordVectors, read_analogies
 
 SECONDS, MEGABYTES = 1.0, 300
 NUMBERS = (0, 1, -1, 2**7, 2**8 - 1, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64, 10**30)
@@ -272,7 +273,7 @@ def _seeds() -> dict[str, tuple[bytes, ...]]:
 
 def _readers() -> list[Reader]:
     seeds = _seeds()
-    symbols = tuple(s.encode() for s in pre_tokens.byte_symbols()[:40:8])
+    symbols = tuple(s.encode() for s in bpe.byte_symbols()[:40:8])
     headings = (b"3 2\n", b"999999999 300\n", b"7 999999999999\n", b"0 0\n", b" 5\n", b"1 1")
     words = (
         *(b"{", b"}", b"[" * 3000, b"]", b"[]", b"{}", b"null", b"true", b"NaN", b'"a b"'),

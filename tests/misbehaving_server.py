@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from support import downloads
-from support.datafiles import DataFile, Mirror
+from support.data import downloads
+from support.data.files import DataFile, Mirror
 
 GOOD = bytes(range(256)) * 20  # 5,120 bytes
 HTML = b"\n<!DOCTYPE html><html><body>Access denied</body></html>"

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from support import attention as module
-from support.attention import (
+from support.models import transformer as module
+from support.models.transformer import (
     Dropout,
     KeyValueCache,
     MultiHeadAttention,

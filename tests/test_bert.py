@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from support import bert as module
-from support.bert import (
+from support.models import bert as module
+from support.models.bert import (
     MINILM,
     Bert,
     BertConfig,
@@ -20,7 +20,7 @@ from support.bert import (
     TokenClassifier,
     pretraining_loss,
 )
-from support.bert_data import PretrainingBatch
+from support.models.masking import PretrainingBatch
 from tests.exactness import EXACT_TYPES, TOLERANCE, close, rounded_anew
 
 exact_types = pytest.mark.parametrize("dtype", EXACT_TYPES, ids=str)

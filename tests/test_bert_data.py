@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import datasets, toyworld
-from support.bert_data import (
+from support.data import datasets, toyworld
+from support.models.masking import (
     SPECIALS,
     Documents,
     SentencePairs,
@@ -21,8 +21,8 @@ from support.bert_data import (
     shorten_pairs,
     split_sentences,
 )
+from support.text.vocab import Vocab
 from support.training import fit
-from support.vocab import Vocab
 
 quick = settings(max_examples=100, derandomize=True, database=None, deadline=None)
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import bpe, pre_tokens, tokenizer_json
-from support.bpe import BPETokenizer
+from support.text import bpe, tokenizer_json
+from support.text.bpe import BPETokenizer
 
 TEXT = (
     "The lowest of the lower houses is low, lower than the newest of the wider ones.\n"
@@ -67,8 +67,8 @@ def random_strings(n: int, seed: int = 0) -> list[str]:
 
 def naive_merges(words: dict[str, int], n_merges: int) -> list[tuple[str, str]]:
     """Return merges from recounting all pairs every time; of equal counts, the lowest ids."""
-    order = sorted(pre_tokens.byte_symbols())
-    symbols = pre_tokens.byte_symbols()
+    order = sorted(bpe.byte_symbols())
+    symbols = bpe.byte_symbols()
     split = [[symbols[byte] for byte in word.encode()] for word in words]
     merges = []
     while len(merges) < n_merges:
@@ -92,8 +92,8 @@ def naive_encode(tokenizer: BPETokenizer, text: str) -> list[int]:
     """Return ids from merging, again and again, the leftmost of the pairs with the lowest rank."""
     ranks = {merge: rank for rank, merge in enumerate(tokenizer.merges)}
     ids = []
-    for pre_token in pre_tokens.split(text):
-        word = [pre_tokens.byte_symbols()[byte] for byte in pre_token.encode()]
+    for pre_token in bpe.pre_tokenize(text):
+        word = [bpe.byte_symbols()[byte] for byte in pre_token.encode()]
         while known := [pair for pair in pairwise(word) if pair in ranks]:
             best = min(known, key=ranks.__getitem__)
             i = list(pairwise(word)).index(best)
@@ -145,7 +145,7 @@ def test_lone_surrogates_come_back_when_asked_for(tokenizer, text):
 
 
 def test_bytes_that_are_not_utf8_are_replaced_in_text_only(tokenizer):
-    first_byte = [tokenizer.vocab[pre_tokens.byte_symbols()[0xC3]]]
+    first_byte = [tokenizer.vocab[bpe.byte_symbols()[0xC3]]]
     assert tokenizer.decode(first_byte) == "\ufffd"
     assert tokenizer.decode_bytes(first_byte) == b"\xc3"
     with pytest.raises(UnicodeDecodeError):
@@ -180,18 +180,18 @@ def test_arrays_and_tensors_decode(tokenizer):
     ],
 )
 def test_the_pattern_cuts_as_in_gpt2(text, parts):
-    assert pre_tokens.split(text) == parts
+    assert bpe.pre_tokenize(text) == parts
 
 
 @pytest.mark.parametrize("text", [*HARD, TEXT, "".join(random_strings(300))])
 def test_nothing_is_lost_and_pieces_are_whole_pre_tokens(text):
-    parts = pre_tokens.split(text)
+    parts = bpe.pre_tokenize(text)
     assert "".join(parts) == text
-    assert [part for piece in pre_tokens.pieces(text) for part in pre_tokens.split(piece)] == parts
+    assert [part for piece in bpe.coarse_pieces(text) for part in bpe.pre_tokenize(piece)] == parts
 
 
 def test_byte_symbols_are_printable_and_differ():
-    symbols = pre_tokens.byte_symbols()
+    symbols = bpe.byte_symbols()
     assert len(set(symbols)) == 256 and all(symbol.isprintable() for symbol in symbols)
     assert symbols[ord("a")] == "a" and symbols[ord(" ")] == "Ġ" and symbols[ord("\n")] == "Ċ"
 
@@ -205,7 +205,7 @@ def test_merges_are_those_of_recounting_every_time(seed):
     words = ["".join(rng.choices("abcdef", k=rng.randint(1, 7))) for _ in range(60)]
     text = " ".join(rng.choices(words, k=400))
     fast = BPETokenizer.train(text, 256 + 60)
-    assert fast.merges == naive_merges(Counter(pre_tokens.split(text)), len(fast.merges))
+    assert fast.merges == naive_merges(Counter(bpe.pre_tokenize(text)), len(fast.merges))
 
 
 @pytest.mark.parametrize("text", [TEXT, "aaaaaaa aaaa aa", *random_strings(20, seed=3)])
@@ -232,7 +232,7 @@ def test_ids_are_special_tokens_then_bytes_then_merges(tokenizer):
     tokens = list(tokenizer.vocab)
     assert list(tokenizer.vocab.values()) == list(range(400)) and tokenizer.vocab_size == 400
     assert tokens[:2] == ["<|end|>", "<pad>"]
-    assert tokens[2:258] == sorted(pre_tokens.byte_symbols())
+    assert tokens[2:258] == sorted(bpe.byte_symbols())
     assert tokens[258:] == [a + b for a, b in tokenizer.merges]
 
 
@@ -350,7 +350,7 @@ def test_the_form_that_gpt2_was_published_in_is_read(tokenizer):
     assert again.encode(TEXT + "<|endoftext|>") == [*plain.encode(TEXT), 300]
 
 
-BYTES_ONLY = {symbol: i for i, symbol in enumerate(pre_tokens.byte_symbols())}
+BYTES_ONLY = {symbol: i for i, symbol in enumerate(bpe.byte_symbols())}
 
 
 @pytest.mark.parametrize(
@@ -523,7 +523,7 @@ def test_letters_and_numbers_are_those_of_the_library():
     for start in range(0, len(some), 2000):
         text = "".join(f"a{c}1 !{c}!" for c in some[start : start + 2000])
         theirs = [text[a:b] for _, (a, b) in byte_level.pre_tokenize_str(text)]
-        assert pre_tokens.split(text) == theirs
+        assert bpe.pre_tokenize(text) == theirs
 
 
 def test_the_library_reads_our_file(tokenizer, tmp_path):

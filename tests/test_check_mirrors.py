@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support import catalog, datafiles
+from support.data import catalog
+from support.data import files as datafiles
 from tests import misbehaving_server as bad
 from tests.misbehaving_server import GOOD, packed_mirror, toy, zipped
 from tools import check_mirrors

@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from support import checkpoints, generations, training
+from support.data.files import whole_file
 from support.training import fit
-from support.whole_file import whole_file
 from tests import killed_run
 from tests.killed_run import Lines, Run, X, Y, trained_for
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import filelock
 import pytest
 
-from support import datafiles, downloads
-from support.datafiles import DownloadError, locate
+from support.data import downloads, files
+from support.data.files import DownloadError, locate
 from tests import misbehaving_server as bad
 from tests.misbehaving_server import GOOD, HTML, XML, altered, files_in, packed_mirror, toy, zipped
 
@@ -88,7 +88,7 @@ def test_a_bad_file_in_the_cache_is_seen_without_its_protection(
 ):
     (tmp_path / "elsewhere").mkdir()
     is_there = os.path.lexists
-    monkeypatch.setattr(datafiles, "_is_right", lambda file, path: is_there(path))
+    monkeypatch.setattr(files, "_is_right", lambda file, path: is_there(path))
     with pytest.raises(AssertionError):
         check_bad_file(server, cache / "toy/file.bin", bad_file, tmp_path / "elsewhere")
 
@@ -96,14 +96,14 @@ def test_a_bad_file_in_the_cache_is_seen_without_its_protection(
 def test_a_file_in_the_cache_that_may_not_be_read_is_fetched_again(server, cache, monkeypatch):
     path = cache / "toy/file.bin"
     plant(path, "altered", cache)
-    real = datafiles.DataFile.open
+    real = files.DataFile.open
 
     def open_it(file, asked):
         if asked == path and path.read_bytes() != GOOD:
             raise PermissionError(13, "Permission denied", str(asked))
         return real(file, asked)
 
-    monkeypatch.setattr(datafiles.DataFile, "open", open_it)
+    monkeypatch.setattr(files.DataFile, "open", open_it)
     assert locate(toy(server.serve("/good"))) == (path, "download")
     assert path.read_bytes() == GOOD
 
@@ -123,15 +123,15 @@ def check_folder_in_the_way(server, path):
 
 def naive(file):
     """The cache without its protections."""
-    path = datafiles.cache_dir() / file.path
-    datafiles._download(file, path)
+    path = files.cache_dir() / file.path
+    files._download(file, path)
     return path, "download"
 
 
 def test_a_folder_in_the_place_of_the_file(server, cache, monkeypatch):
     check_folder_in_the_way(server, cache / "toy/file.bin")
     shutil.rmtree(cache)
-    monkeypatch.setattr(datafiles, "_kept", naive)
+    monkeypatch.setattr(files, "_kept", naive)
     with pytest.raises(AssertionError):
         check_folder_in_the_way(server, cache / "toy/file.bin")
 
@@ -190,7 +190,7 @@ def test_the_cache_is_the_users_own_unless_told(monkeypatch):
     import pooch
 
     monkeypatch.delenv("PRETRAIN_CACHE_DIR")
-    assert datafiles.cache_dir() == Path(pooch.os_cache("pretraining-by-hand"))
+    assert files.cache_dir() == Path(pooch.os_cache("pretraining-by-hand"))
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def full_disk(tmp_path, monkeypatch):
     """Where a file of the cache is written, the disk is full; an archive still has its place."""
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
-    real = datafiles._temporary
+    real = files._temporary
     full = nullcontext(tmp_path / "full")
     monkeypatch.setattr(
-        datafiles, "_temporary", lambda path: real(path) if path.name == "full" else full
+        files, "_temporary", lambda path: real(path) if path.name == "full" else full
     )
 
 
@@ -286,7 +286,7 @@ def check_readers(server, cache):
 def test_eight_threads_at_once_fetch_a_file_once(server, cache, monkeypatch):
     check_readers(server, cache)
     shutil.rmtree(cache)
-    monkeypatch.setattr(datafiles, "_alone", lambda file, path: nullcontext())
+    monkeypatch.setattr(files, "_alone", lambda file, path: nullcontext())
     with pytest.raises(AssertionError):
         check_readers(server, cache)
 

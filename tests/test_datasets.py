@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from support import catalog, datasets, toyworld
-from support.datafiles import DataFile, DownloadError, Mirror, locate
+from support.data import catalog, datasets, toyworld
+from support.data.files import DataFile, DownloadError, Mirror, locate
 from tests.misbehaving_server import altered, files_in, packed_mirror, toy, zipped
 
 REAL = os.environ.get("PRETRAIN_DATA_DIR")

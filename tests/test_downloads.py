@@ -23,8 +23,8 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import datafiles, downloads
-from support.datafiles import DownloadError, Mirror, locate
+from support.data import downloads, files
+from support.data.files import DownloadError, Mirror, locate
 from tests import misbehaving_server as bad
 from tests.misbehaving_server import (
     GOOD,
@@ -89,9 +89,9 @@ def following_redirects_blindly(monkeypatch):
     )
 
 
-without_proof = without(datafiles.DataFile, "fault", lambda file, path: "")
+without_proof = without(files.DataFile, "fault", lambda file, path: "")
 without_status = without(downloads, "_check", lambda response: None)
-without_archive_proof = without(datafiles, "fetch_archive", lambda mirror, target: (
+without_archive_proof = without(files, "fetch_archive", lambda mirror, target: (
     downloads.answer(mirror.url, target, mirror.at_most)
 ))  # fmt: skip
 without_https = without(downloads, "_secure", lambda url: True)
@@ -527,7 +527,7 @@ def test_a_damaged_zip_gives_the_right_file_or_none(tmp_path_factory, changes):
         raw[place % len(raw)] = value
     (folder / "archive").write_bytes(raw)
     try:
-        datafiles.unpack(toy(), Mirror("", "file.bin"), folder / "archive", folder / "file")
+        files.unpack(toy(), Mirror("", "file.bin"), folder / "archive", folder / "file")
     except downloads.Refused:
         return
     assert (folder / "file").read_bytes() == GOOD

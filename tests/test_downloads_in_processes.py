@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from support import datafiles
-from support.datafiles import locate
+from support.data import files
+from support.data.files import locate
 from tests import misbehaving_server as bad
 from tests.misbehaving_server import (
     GOOD,
@@ -46,8 +46,8 @@ needs_posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals
 PROGRAM = """
 import hashlib, json, os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where we run in the background
-from support import datafiles, downloads
-from support.datafiles import DataFile, Mirror
+from support.data import downloads, files
+from support.data.files import DataFile, Mirror
 import filelock, pooch
 downloads._LOOPBACK_MAY_BE_PLAIN, downloads.TIMEOUT, downloads.PAUSE = True, 20.0, 0.01
 downloads.HEADERS["X-Process"] = str(os.getpid())
@@ -68,7 +68,7 @@ result = {{}}
 before = memory()
 print("ready", flush=True)
 try:
-    path, result["origin"] = datafiles.locate({file!r})
+    path, result["origin"] = files.locate({file!r})
     result["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
 except Exception as error:
     result["error"] = f"{{type(error).__name__}}: {{error}}"
@@ -105,18 +105,18 @@ downloads.unpack = unpack
 """
 MEASURING_ALL_OF_IT = """
 import io
-real = datafiles._measure
-datafiles._measure = lambda stream, *known: real(io.BytesIO(stream.read()), *known)
+real = files._measure
+files._measure = lambda stream, *known: real(io.BytesIO(stream.read()), *known)
 """
 WITHOUT_LOCK = """
 from contextlib import nullcontext
-datafiles._alone = lambda file, path: nullcontext()
+files._alone = lambda file, path: nullcontext()
 """
 WITHOUT_A_PLACE_OF_ITS_OWN = (
     WITHOUT_LOCK
     + """
 from pathlib import Path
-datafiles._temporary = lambda path: nullcontext(Path(path))
+files._temporary = lambda path: nullcontext(Path(path))
 """
 )
 WITHOUT_CLEARING_UP = """
@@ -128,14 +128,14 @@ def temporary(path):
     handle, name = tempfile.mkstemp(prefix=path.name + ".part-", dir=path.parent)
     os.close(handle)
     yield Path(name)
-datafiles._temporary = temporary
+files._temporary = temporary
 """
 WITHOUT_CARE_FOR_THE_CACHE = """
 def kept(file):
-    path = datafiles.cache_dir() / file.path
-    datafiles._download(file, path)
+    path = files.cache_dir() / file.path
+    files._download(file, path)
     return path, "download"
-datafiles._kept = kept
+files._kept = kept
 """
 
 
@@ -309,8 +309,8 @@ def read_only(monkeypatch):
         (
             "import requests.utils, encodings.idna, http.cookiejar, netrc\n"
             "if os.geteuid() == 0: os.setuid(65534)\n"
-            "assert os.access(datafiles.cache_dir(), os.X_OK)\n"
-            "assert not os.access(datafiles.cache_dir(), os.W_OK)\n"
+            "assert os.access(files.cache_dir(), os.X_OK)\n"
+            "assert not os.access(files.cache_dir(), os.W_OK)\n"
         ),
     )
     for each in (folder, folder / "toy"):
@@ -396,7 +396,7 @@ def test_killed_in_mid_download(server, cache, packed):
 
 @needs_posix
 def test_killed_in_mid_download_is_seen_without_its_protection(server, cache, monkeypatch):
-    monkeypatch.setattr(datafiles, "_alone", lambda file, path: nullcontext())
+    monkeypatch.setattr(files, "_alone", lambda file, path: nullcontext())
     with pytest.raises(AssertionError, match="part-"):
         check_killed(server, cache, False, WITHOUT_LOCK)
 

@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from support import fasttext, profile, toyworld, word2vec
-from support.fasttext import Subwords, ngram_hashes, ngrams
-from support.vectors import WordVectors
-from support.vocab import Corpus
-from support.word2vec import BLOCK, NOISE_WORDS
+from support import profile
+from support.data import toyworld
+from support.text.vocab import Corpus
+from support.vectors import fasttext, word2vec
+from support.vectors.fasttext import Subwords, ngram_hashes, ngrams
+from support.vectors.word2vec import BLOCK, NOISE_WORDS
+from support.vectors.word_vectors import WordVectors
 
 CPU = torch.device("cpu")
 WORDS = ["a", "of", "where", "here", "anana", "Straße", "naïve", "日本語", "x😀y", "co-op", "ê"]

@@ -18,8 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from support import library_weights, tokenizer_json, training
-from support.gpt import GPT, GPTConfig
+from support import training
+from support.models import pretrained
+from support.models.gpt import GPT, GPTConfig
+from support.text import tokenizer_json
 
 RUNS = 1_100  # a hundredth of the inputs
 by_name = {reader.name: reader for reader in READERS}
@@ -232,7 +234,7 @@ def test_any_value_in_any_place_of_a_tokenizer_json_is_taken_or_refused_clearly(
         assert all(a + b in vocab for a, b in merges) and set(special) <= vocab.keys()
 
 
-@given(st.dictionaries(st.sampled_from([*library_weights.GPT2.config, "model_type"]), values))
+@given(st.dictionaries(st.sampled_from([*pretrained.GPT2.config, "model_type"]), values))
 @small
 def test_any_value_in_a_config_is_taken_or_refused_clearly(tmp_path_factory, changes):
     folder = tmp_path_factory.getbasetemp() / "config"

@@ -8,8 +8,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from support.generation import generate, next_token_probabilities
-from support.gpt import GPT, GPTConfig
+from support.models.gpt import GPT, GPTConfig, generate, next_token_probabilities
 
 quick = settings(max_examples=60, derandomize=True, database=None, deadline=None)
 temperatures = st.sampled_from([0.0, 0.3, 1.0, 1.7, 5.0])

@@ -14,8 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import datasets, glove
-from support.vocab import Corpus, Vocab
+from support.data import datasets
+from support.text.vocab import Corpus, Vocab
+from support.vectors import glove
 
 ROOT = Path(__file__).resolve().parents[1]
 SPARSE = glove._sparse_products_work("cpu")
@@ -430,8 +431,8 @@ def test_ptb_reaches_the_c_programs_cost_in_eight_epochs():
 LARGE = """
 import resource, sys
 import numpy as np
-from support import glove
-from support.vocab import Corpus, Vocab
+from support.vectors import glove
+from support.text.vocab import Corpus, Vocab
 
 GIB = 2**30
 if sys.platform == "linux":  # an error before the machine swaps

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from support.gpt import GPT, GPTConfig, language_model_loss, token_batches
+from support.models.gpt import GPT, GPTConfig, language_model_loss, token_batches
 from tests.exactness import EXACT_TYPES, close, rounded_anew
 
 exact_types = pytest.mark.parametrize("dtype", EXACT_TYPES, ids=str)

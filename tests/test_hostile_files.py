@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from fuzz_readers import _limits
 
-from support import readers
-from support.bpe import BPETokenizer
-from support.vectors import WordVectors, read_analogies
-from support.wordpiece import SPECIALS, WordPieceTokenizer
+from support.data import readers
+from support.text.bpe import BPETokenizer
+from support.text.wordpiece import SPECIALS, WordPieceTokenizer
+from support.vectors.word_vectors import WordVectors, read_analogies
 
 
 def write(tmp_path, content):

@@ -10,35 +10,20 @@ import pytest
 import torch
 from torch import nn
 
-from support import (
-    attention,
-    bert,
-    bert_data,
-    embeddings,
-    fasttext,
-    generation,
-    glove,
-    gpt,
-    huffman,
-    images,
-    losses,
-    seq2seq,
-    training,
-    transformer,
-    vectors,
-    vocab,
-    word2vec,
-    wordpiece,
-)
-from support.bpe import BPETokenizer
-from support.vocab import Corpus, Vocab
+from support import training
+from support.data import images
+from support.models import bert, gpt, masking, seq2seq, transformer
+from support.text import vocab, wordpiece
+from support.text.bpe import BPETokenizer
+from support.text.vocab import Corpus, Vocab
+from support.vectors import fasttext, glove, huffman, word2vec, word_vectors
 
 NAN, INF = math.nan, math.inf
 CORPUS = Corpus.from_text("the cat sat on the mat\nthe dog sat on the log")
 COUNTS = glove.count(CORPUS)
 TEXT = "\n".join(f"the cat {i} sat . a dog {i} ran . so it went {i} ." for i in range(6))
-DOCUMENTS = bert_data.Documents.from_text(TEXT)
-VECTORS = vectors.WordVectors(["a", "b", "c"], np.eye(3))
+DOCUMENTS = masking.Documents.from_text(TEXT)
+VECTORS = word_vectors.WordVectors(["a", "b", "c"], np.eye(3))
 BPE = BPETokenizer.train("the cat", 260)
 PIECES = wordpiece.WordPieceTokenizer([*wordpiece.SPECIALS, "a"])
 GPT = gpt.GPT(gpt.GPTConfig(vocab_size=9, d_model=4, n_layers=1, n_heads=2, max_length=8))
@@ -77,17 +62,17 @@ def fit(**given):
 
 
 tokens = make(gpt.token_batches, ids=IDS, batch_size=2, length=3)
-pairs = make(bert_data.pretraining_batches, documents=DOCUMENTS, batch_size=2)
+pairs = make(masking.pretraining_batches, documents=DOCUMENTS, batch_size=2)
 mask = make(
-    bert_data.mask_tokens,
+    masking.mask_tokens,
     ids=np.full((2, 3), 7),
     choosable=np.ones((2, 3), bool),
     rng=np.random.default_rng(0),
     mask_id=4,
     random_ids=np.arange(5, 9),
 )
-generate = make(generation.generate, model=GPT, prompts=[[1]], new_tokens=2)
-next_token = make(generation.next_token_probabilities, logits=torch.zeros(1, 4))
+generate = make(gpt.generate, model=GPT, prompts=[[1]], new_tokens=2)
+next_token = make(gpt.next_token_probabilities, logits=torch.zeros(1, 4))
 pictures = make(images.image_batches, images=PICTURES, batch_size=2, device="cpu")
 examples = make(word2vec.skipgram_examples, corpus=CORPUS)
 counted = make(vocab.vocab_from_counts, counts={"a": 2, "b": 1})
@@ -96,7 +81,7 @@ learned = make(BPETokenizer.train, texts="the cat", vocab_size=260)
 block = make(transformer.TransformerBlock, d_model=4, n_heads=2, d_ff=8)
 s2s = make(seq2seq.Seq2Seq, source_vocab_size=5, d_model=4, n_heads=2, d_ff=8, n_layers=1)
 loss = make(
-    losses.linear_cross_entropy,
+    transformer.linear_cross_entropy,
     states=ONES,
     weight=torch.ones(5, 3),
     bias=None,
@@ -142,9 +127,9 @@ TABLE = [
     (make(PIECES.batch), "texts", ("a", [None])),
     (make(PIECES.decode), "ids", ([6], [-1])),
     # word vectors
-    (make(vectors.WordVectors, words=["a", "b"]), "matrix", (np.ones(2), np.ones((3, 2)),
+    (make(word_vectors.WordVectors, words=["a", "b"]), "matrix", (np.ones(2), np.ones((3, 2)),
         np.ones((2, 0)), [[1, NAN], [0, 1]])),
-    (make(vectors.WordVectors, matrix=np.eye(2)), "words", (["a"], ["a", "a"], [])),
+    (make(word_vectors.WordVectors, matrix=np.eye(2)), "words", (["a"], ["a", "a"], [])),
     (make(VECTORS.most_similar, query="a"), "k", SIZES),
     (make(VECTORS.most_similar, query="a"), "exclude", ("b", [1])),
     (make(VECTORS.most_similar), "query", (np.ones(2), np.ones((1, 3)), [NAN, 0, 0])),
@@ -173,9 +158,9 @@ TABLE = [
       for name in ("lr", "x_max", "alpha")),
     (make(glove.train, counts=COUNTS, progress=False), "method", ("fast", None)),
     # the data of BERT and GPT, images
-    (make(bert_data.Documents.from_text, text=TEXT), "min_freq", SIZES),
-    (make(bert_data.Documents.from_text), "text", (None, 5, b"bytes", "")),
-    (make(bert_data.Documents.from_ids, vocab_size=9), "paragraphs",
+    (make(masking.Documents.from_text, text=TEXT), "min_freq", SIZES),
+    (make(masking.Documents.from_text), "text", (None, 5, b"bytes", "")),
+    (make(masking.Documents.from_ids, vocab_size=9), "paragraphs",
         ([], [[]], [[[]]], [[[9]]], [[[-1]]], [[[2**40]]], [[[0.5]]], [[["a"]]])),
     (pairs, "batch_size", SIZES),
     (pairs, "max_length", (*SIZES, 4)),
@@ -228,16 +213,16 @@ TABLE = [
     (block, "n_heads", (3,)),
     (block, "dropout", (-0.1, 1, NAN, "0")),
     (block, "activation", ("swish", None)),
-    (make(attention.MultiHeadAttention, d_model=12, n_heads=3), "d_model", (*SIZES, 10)),
-    (make(attention.Dropout), "p", (-0.1, 1.0, NAN, None, "0.1", True)),
-    (make(attention.KeyValueCache), "capacity", (-1, 1.5, True, None)),
-    (make(attention.causal_mask, past=0), "length", (-1, 1.5, True, None)),
-    (make(attention.padding_mask, size=3), "lengths",
+    (make(transformer.MultiHeadAttention, d_model=12, n_heads=3), "d_model", (*SIZES, 10)),
+    (make(transformer.Dropout), "p", (-0.1, 1.0, NAN, None, "0.1", True)),
+    (make(transformer.KeyValueCache), "capacity", (-1, 1.5, True, None)),
+    (make(transformer.causal_mask, past=0), "length", (-1, 1.5, True, None)),
+    (make(transformer.padding_mask, size=3), "lengths",
         (torch.tensor([4]), torch.tensor([-1]), torch.tensor([0.5]), torch.tensor(1))),
-    (make(embeddings.sinusoidal_positions, length=3), "d_model", (*SIZES, 3)),
-    (make(embeddings.sinusoidal_positions, d_model=4), "length", (-1, 1.5, True, None)),
-    (make(embeddings.Positions, d_model=4, learned=True), "max_length", SIZES),
-    (make(embeddings.Positions, max_length=4, learned=True), "d_model", SIZES),
+    (make(transformer.sinusoidal_positions, length=3), "d_model", (*SIZES, 3)),
+    (make(transformer.sinusoidal_positions, d_model=4), "length", (-1, 1.5, True, None)),
+    (make(transformer.Positions, d_model=4, learned=True), "max_length", SIZES),
+    (make(transformer.Positions, max_length=4, learned=True), "d_model", SIZES),
     (make(transformer.FeedForward, d_model=4, d_ff=8), "d_ff", SIZES),
     (make(transformer.Encoder, d_model=4, n_heads=2, d_ff=8), "n_layers", (-1, 1.5, True, None)),
     (loss, "chunk", SIZES[:-1]),
@@ -324,12 +309,12 @@ def test_a_model_that_gives_nan_writes_nothing():
     nn.init.constant_(broken.final_norm.weight, NAN)
     for temperature in (0, 1):
         with pytest.raises(ValueError, match="logits are NaN"):
-            generation.generate(broken, [[1]], 2, temperature=temperature)
+            gpt.generate(broken, [[1]], 2, temperature=temperature)
 
 
 def test_the_coldest_temperature_is_greedy():
     logits = torch.randn(50, 20, generator=torch.Generator().manual_seed(0)) * 1e3
-    cold = next_token(logits=logits, temperature=generation.COLDEST)
+    cold = next_token(logits=logits, temperature=gpt.COLDEST)
     assert torch.equal(cold, next_token(logits=logits, temperature=0))
 
 

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from fuzz_readers import _limits
 
-from support import bert_data, datasets, fasttext, glove, gpt, readers, vocab, word2vec
-from support.bpe import BPETokenizer
-from support.vectors import WordVectors, read_analogies
-from support.wordpiece import SPECIALS, WordPieceTokenizer
+from support.data import datasets, readers
+from support.models import gpt, masking
+from support.text import vocab
+from support.text.bpe import BPETokenizer
+from support.text.wordpiece import SPECIALS, WordPieceTokenizer
+from support.vectors import fasttext, glove, word2vec
+from support.vectors.word_vectors import WordVectors, read_analogies
 
 FAMILY = "👩‍👩‍👧‍👦"  # seven code points, of which three are zero-width joiners
 ACUTE = "e\u0301"  # a letter and a combining mark
@@ -212,8 +215,8 @@ def test_a_model_of_subwords_knows_hostile_words():
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n", " \n\t\n"])
 def test_line_ends_do_not_change_the_sentences(end):
     lines = ["The cat sat . It slept .", "שלום . עולם !", f"A {FAMILY} came . caf{ACUTE} ?"]
-    found = bert_data.Documents.from_text(end.join(lines))
-    whole = bert_data.Documents.from_text("\n".join(lines) + "\n")
+    found = masking.Documents.from_text(end.join(lines))
+    whole = masking.Documents.from_text("\n".join(lines) + "\n")
     for name in ("ids", "sentences", "paragraphs"):
         assert getattr(found, name).tolist() == getattr(whole, name).tolist()
     assert found.paragraphs.tolist() == [0, 2, 4, 6]
@@ -222,22 +225,22 @@ def test_line_ends_do_not_change_the_sentences(end):
 @every_text
 def test_pairs_of_any_text_are_made_or_refused(text):
     try:
-        documents = bert_data.Documents.from_text(text)
-        batches = bert_data.pretraining_batches(documents, 4, 16)
+        documents = masking.Documents.from_text(text)
+        batches = masking.pretraining_batches(documents, 4, 16)
     except ValueError as error:
         assert type(error) is ValueError and "sentence" in str(error)
     else:
         assert sum(len(batch.ids) for batch in batches(0)) > 0
     joined = " . ".join(text.split())
-    whole = bert_data.Documents.from_text("\n".join(f"{joined} . x{i} y ." for i in range(6)))
-    batches = bert_data.pretraining_batches(whole, 4, 16)
+    whole = masking.Documents.from_text("\n".join(f"{joined} . x{i} y ." for i in range(6)))
+    batches = masking.pretraining_batches(whole, 4, 16)
     assert all(int(batch.ids.max()) < whole.vocab_size for batch in batches(0))
 
 
 @pytest.mark.parametrize("text", ["", "\n \r\n", "= Only a heading =\n"])
 def test_a_text_without_a_sentence_has_no_documents(text):
     with pytest.raises(ValueError, match="no token left"):
-        bert_data.Documents.from_text(text)
+        masking.Documents.from_text(text)
 
 
 @every_text
@@ -262,7 +265,7 @@ def line():
 LONG = {
     "basic_english": vocab.basic_english,
     "Corpus": vocab.Corpus.from_text,
-    "split_sentences": bert_data.split_sentences,
+    "split_sentences": masking.split_sentences,
     "BPE, encoded": BYTES.encode,
     "WordPiece": PIECES.encode,
     "bytes to text": lambda text: readers.text(text.encode(), "x"),

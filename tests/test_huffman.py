@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.huffman import HuffmanTree
+from support.vectors.huffman import HuffmanTree
 
 quick = settings(max_examples=100, derandomize=True, database=None, deadline=None)
 many_counts = st.lists(st.integers(0, 50) | st.integers(0, 10**9), min_size=2, max_size=40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from support.images import image_batches, to_unit
+from support.data.images import image_batches, to_unit
 
 IMAGES = torch.arange(10 * 4, dtype=torch.uint8).view(10, 2, 2)
 LABELS = torch.arange(10)

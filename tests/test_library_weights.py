@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from support.bert import (
+from support.models.bert import (
     Bert,
     BertConfig,
     BertForPretraining,
@@ -19,7 +19,7 @@ from support.bert import (
     TextClassifier,
     TokenClassifier,
 )
-from support.gpt import GPT, GPTConfig
+from support.models.gpt import GPT, GPTConfig
 from tests.exactness import rounded_anew
 
 quick = settings(max_examples=5, derandomize=True, database=None, deadline=None)
@@ -469,7 +469,7 @@ def test_a_failing_write_leaves_the_old_file_as_it_was(monkeypatch, tmp_path, ki
         file = open(*args)
         return FullDisk(file) if len(opened) == at + 1 else file
 
-    monkeypatch.setattr("support.whole_file.open", fake_open, raising=False)
+    monkeypatch.setattr("support.data.files.open", fake_open, raising=False)
     with pytest.raises(OSError, match="no space left"):
         our_model(kind, max_length=17).save_pretrained(tmp_path)
     assert sorted(x.name for x in tmp_path.iterdir()) == sorted(names)

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import losses
-from support.losses import linear_cross_entropy
+from support.models import transformer
+from support.models.transformer import linear_cross_entropy
 from tests.exactness import close
 
 quick = settings(max_examples=40, derandomize=True, database=None, deadline=None)
@@ -148,7 +148,7 @@ def sizes(monkeypatch):
 
 @pytest.mark.parametrize(("at_once", "most"), [(33, 33), (32, 22), (5, 11)])
 def test_never_more_than_a_chunk_of_logits_is_held(monkeypatch, sizes, at_once, most):
-    monkeypatch.setattr(losses, "CHUNK_CPU", at_once)
+    monkeypatch.setattr(transformer, "CHUNK_CPU", at_once)
     linear_cross_entropy(*example(n=20, v=11)).backward()
     assert max(sizes) == most
     assert sum(size for size in sizes if size > 1) == 20 * 11

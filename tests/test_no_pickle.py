@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from support import datasets, generations
-from support.bert import Bert, BertConfig, TextClassifier
-from support.bpe import BPETokenizer
-from support.gpt import GPT, GPTConfig
-from support.vectors import FORMATS, WordVectors, read_analogies
-from support.wordpiece import WordPieceTokenizer
+from support import generations
+from support.data import datasets
+from support.models.bert import Bert, BertConfig, TextClassifier
+from support.models.gpt import GPT, GPTConfig
+from support.text.bpe import BPETokenizer
+from support.text.wordpiece import WordPieceTokenizer
+from support.vectors.word_vectors import FORMATS, WordVectors, read_analogies
 from tests.killed_run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -250,7 +251,7 @@ def dangers(source):
 
 def sources():
     """Yield the name and the code of each file of support, chapters and solutions."""
-    for path in sorted((ROOT / "support").glob("*.py")):
+    for path in sorted((ROOT / "support").rglob("*.py")):
         yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
     for folder in ("chapters", "solutions"):
         for path in sorted((ROOT / folder).glob("*.ipynb")):

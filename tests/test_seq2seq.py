@@ -9,9 +9,13 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.attention import Dropout, MultiHeadAttention, padding_mask
-from support.seq2seq import Seq2Seq
-from support.transformer import sinusoidal_positions
+from support.models.seq2seq import Seq2Seq
+from support.models.transformer import (
+    Dropout,
+    MultiHeadAttention,
+    padding_mask,
+    sinusoidal_positions,
+)
 from tests.exactness import EXACT_TYPES, close
 
 quick = settings(max_examples=12, derandomize=True, database=None, deadline=None)

@@ -11,9 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from support.attention import MultiHeadAttention, causal_mask, padding_mask, record_weights
-from support.torch_weights import from_torch, to_torch
-from support.transformer import Decoder, Encoder, EncoderDecoder, TransformerBlock
+from support.models.pretrained import from_torch, to_torch
+from support.models.transformer import (
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    MultiHeadAttention,
+    TransformerBlock,
+    causal_mask,
+    padding_mask,
+    record_weights,
+)
 from tests.exactness import EXACT_TYPES, close, rounded_anew
 
 quick = settings(max_examples=12, derandomize=True, database=None, deadline=None)

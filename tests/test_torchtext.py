@@ -20,9 +20,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support import catalog, datasets
-from support.datafiles import DataFile
-from support.vocab import Vocab, basic_english, build_vocab_from_iterator
+from support.data import catalog, datasets
+from support.data.files import DataFile
+from support.text.vocab import Vocab, basic_english, build_vocab_from_iterator
 
 if not importlib.util.find_spec("torchtext"):
     pytest.skip("torchtext is not installed: `make test-torchtext`", allow_module_level=True)

@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from support import toyworld, toyworld_words
-from support.toyworld import Paragraph, ToyWorld
-from support.toyworld_grammar import Choice, Kind, Pattern, zipf
+from support.data import toyworld, toyworld_words
+from support.data.toyworld import Paragraph, ToyWorld
+from support.data.toyworld_grammar import Choice, Kind, Pattern, zipf
 
 TEXT_SHA256 = "38b47926f167156072cc1008245db04c7c756002bdfb05a19ade61962efd1349"
 PARAGRAPHS_SHA256 = "5d87ea0148233662a3dfb6acdb12ea1dafa76d4ac7947f8a8199cf7dd1e35c4e"
@@ -404,7 +404,7 @@ def test_a_seed_gives_the_recorded_bytes(default_paragraphs):
 
 
 def test_the_bytes_do_not_depend_on_the_hash_seed_of_python():
-    code = "from support import toyworld as t; print(t.text(n=200), t.vocabulary(), t.analogies())"
+    code = "from support.data import toyworld as t; print(t.text(n=200), t.vocabulary(), t.analogies())"
     runs = [
         subprocess.run(
             [sys.executable, "-c", code],

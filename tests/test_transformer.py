@@ -9,17 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from support import transformer
-from support.attention import Dropout, KeyValueCache, causal_mask, padding_mask, record_weights
-from support.transformer import (
+from support.models.transformer import (
     Decoder,
+    Dropout,
     Encoder,
     EncoderDecoder,
     FeedForward,
+    KeyValueCache,
     MultiHeadAttention,
     Positions,
     TransformerBlock,
+    causal_mask,
     embed,
+    padding_mask,
+    record_weights,
     sinusoidal_positions,
     take_rows,
 )
@@ -455,10 +458,6 @@ def test_shapes_that_do_not_fit_are_refused():
 def test_a_negative_number_of_layers_is_refused():
     with pytest.raises(ValueError, match="n_layers must be at least 0, given -1"):
         Encoder(-1, 8, 2, 16)
-
-
-def test_all_names_are_there():
-    assert all(hasattr(transformer, name) for name in transformer.__all__)
 
 
 @pytest.mark.filterwarnings("ignore")

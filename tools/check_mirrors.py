@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from support import catalog, datafiles
-from support.datafiles import DataFile, Mirror
-from support.downloads import Refused
+from support.data import catalog
+from support.data import files as datafiles
+from support.data.downloads import Refused
+from support.data.files import DataFile, Mirror
 
 HEAD = ["| File | Mirror | Result | Bytes | Seconds |", "|---|---|---|--:|--:|"]
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from support import checks
-from support.vocab import Corpus, Vocab
+from support.text.vocab import Corpus, Vocab
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _HEADING = re.compile("=.*=")

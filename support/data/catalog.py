@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from support.datafiles import DataFile, Mirror
+from support.data.files import DataFile, Mirror
 
 # A path in the data folder, then what fills its gap, the size in bytes and the digest (SHA-256).
 _TABLE = """

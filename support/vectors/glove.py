@@ -18,8 +18,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from support import checks, profile
-from support.vectors import WordVectors
-from support.vocab import Corpus
+from support.text.vocab import Corpus
+from support.vectors.word_vectors import WordVectors
 
 CHUNK = 2_000_000  # words counted at a time, which bounds the memory of counting
 BETAS = (0.9, 0.99)  # Adam's averages: short ones, for there are only hundreds of steps

@@ -10,12 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from support import checks, datasets, library_weights
-from support.attention import Dropout, padding_mask
-from support.bert_data import PretrainingBatch
-from support.embeddings import Positions, embed
-from support.losses import linear_cross_entropy
-from support.transformer import ACTIVATIONS, Encoder
+from support import checks
+from support.data import datasets
+from support.models import pretrained
+from support.models.masking import PretrainingBatch
+from support.models.transformer import (
+    ACTIVATIONS,
+    Dropout,
+    Encoder,
+    Positions,
+    embed,
+    linear_cross_entropy,
+    padding_mask,
+)
 
 MINILM = "all-MiniLM-L6-v2"
 PIECE = 128  # rows of a batch that go through a CPU together, padded to the longest of them
@@ -65,7 +72,7 @@ class Checkpoint:
         """
         if str(path_or_name).removeprefix("sentence-transformers/") == MINILM:
             path_or_name = datasets.minilm(source="real")
-        config, state = library_weights.load(path_or_name, library_weights.BERT, BertConfig)
+        config, state = pretrained.load(path_or_name, pretrained.BERT, BertConfig)
         bert = Bert(config)
         if cls is Bert:
             model = bert
@@ -73,14 +80,14 @@ class Checkpoint:
             model = cls(bert, len(state.get("classifier.weight", [0])))
         else:
             model = cls(bert)
-        library_weights.fill(model, state, path_or_name)
+        pretrained.fill(model, state, path_or_name)
         return model.eval()
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a checkpoint that the library's class loads; each file is written whole."""
         config = self.config if isinstance(self, Bert) else self.bert.config
         state = self.state_dict()
-        library_weights.save(folder, library_weights.BERT, config, state, self.architecture)
+        pretrained.save(folder, pretrained.BERT, config, state, self.architecture)
 
 
 class Bert(Checkpoint, nn.Module):

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from support import profile, readers, toyworld
-from support.catalog import FILES
-from support.datafiles import DownloadError, locate, locate_folder
+from support import profile
+from support.data import readers, toyworld
+from support.data.catalog import FILES
+from support.data.files import DownloadError, locate, locate_folder
 
 if TYPE_CHECKING:
     import torch
@@ -166,7 +167,7 @@ def glove(name: str = "glove.6B.50d", *, source: str = "auto") -> Path:
     if _wants_embedded(source):
         raise ValueError(
             f'there is no embedded stand-in for {name}: ask for source="real" (a download of '
-            "70 to 862 MB), or train vectors of your own with support.glove"
+            "70 to 862 MB), or train vectors of your own with support.vectors.glove"
         )
     return locate(FILES[f"glove/{name}.txt"])[0]
 

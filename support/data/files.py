@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from support import downloads
+from support.data import downloads
 
 _PIECE = 1 << 16
 
@@ -290,3 +290,21 @@ def _measure(stream: BinaryIO, digest: str, size: int) -> tuple[int, str]:
         done += len(piece)
     found = hashed.hexdigest()
     return done, "" if found == expected else f"{algorithm} {found} instead of {expected}"
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """Yield a file to write bytes to, which takes its name only when it is complete.
+
+    After an error the file that had the name is as it was, and nothing else is left.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # or a loss of power could leave the new name without content
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -19,9 +19,9 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from support import checks, profile
-from support.huffman import HuffmanTree
-from support.vectors import WordVectors
-from support.vocab import Corpus
+from support.text.vocab import Corpus
+from support.vectors.huffman import HuffmanTree
+from support.vectors.word_vectors import WordVectors
 
 BLOCK = 16  # words a block: small enough to waste little, large enough for fast products
 NOISE_WORDS = 32  # noise words that the words of a block share

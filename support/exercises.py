@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from support import datasets, profile
-from support.bert import Bert, BertConfig
-from support.gpt import GPT, GPTConfig
-from support.images import to_unit
-from support.transformer import Encoder
+from support import profile
+from support.data import datasets
+from support.data.images import to_unit
+from support.models.bert import Bert, BertConfig
+from support.models.gpt import GPT, GPTConfig
+from support.models.transformer import Encoder
 
 
 def report(exercise: str, answer: Any) -> str:

@@ -21,7 +21,8 @@ import numpy as np
 import regex
 import torch
 
-from support import checks, readers
+from support import checks
+from support.data import readers
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

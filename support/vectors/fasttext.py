@@ -20,9 +20,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from support import checks, profile, word2vec
-from support.vectors import WordVectors
-from support.vocab import Corpus
+from support import checks, profile
+from support.text.vocab import Corpus
+from support.vectors import word2vec
+from support.vectors.word_vectors import WordVectors
 
 BUCKETS = 2_000_000  # as fastText has them
 

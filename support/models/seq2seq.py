@@ -9,8 +9,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from support import checks
-from support.attention import Dropout, KeyValueCache, padding_mask
-from support.transformer import EncoderDecoder, Positions, embed
+from support.models.transformer import (
+    Dropout,
+    EncoderDecoder,
+    KeyValueCache,
+    Positions,
+    embed,
+    padding_mask,
+)
 
 
 class Seq2Seq(nn.Module):

@@ -1,0 +1,1 @@
+"""Text to numbers: vocabularies, byte pair encoding, WordPiece."""

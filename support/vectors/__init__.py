@@ -1,0 +1,1 @@
+"""Word vectors: word2vec, GloVe, fastText, and what can be done with them."""
