@@ -404,7 +404,7 @@ def test_a_seed_gives_the_recorded_bytes(default_paragraphs):
 
 
 def test_the_bytes_do_not_depend_on_the_hash_seed_of_python():
-    code = "from support.data import toyworld as t; print(t.text(n=200), t.vocabulary(), t.analogies())"
+    code = "import support.data.toyworld as t; print(t.text(n=200), t.vocabulary(), t.analogies())"
     runs = [
         subprocess.run(
             [sys.executable, "-c", code],
