@@ -40,3 +40,11 @@ document.addEventListener("DOMContentLoaded", () => {
     entry.setAttribute("role", "listitem");
   });
 });
+
+// Escape puts the tooltip of a term away; it comes back at the next term.
+document.addEventListener("keydown", (press) => {
+  if (press.key === "Escape") document.body.classList.add("no-tooltip");
+});
+for (const event of ["pointerout", "focusout"]) {
+  document.addEventListener(event, () => document.body.classList.remove("no-tooltip"));
+}

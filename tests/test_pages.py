@@ -101,6 +101,26 @@ def test_search_finds_nothing_that_is_not_there(browser, origin):
     assert search(browser, origin, "qwxzv") == []
 
 
+def test_a_term_shows_its_meaning_to_the_pointer_and_to_the_keyboard(browser, origin):
+    tab = browser.new_page()
+    tab.goto(f"{origin}chapters/glove.html")
+    term = tab.get_by_role("link", name="context window", exact=True)
+    meaning = tab.locator(f"#{term.get_attribute('aria-describedby')}")
+    assert "上下文窗口" in meaning.text_content()
+    assert not meaning.is_visible()
+    term.hover()
+    assert meaning.is_visible()
+    tab.keyboard.press("Escape")
+    assert not meaning.is_visible()
+    tab.mouse.move(0, 0)
+    tab.keyboard.press("Tab")  # so that the next focus counts as the keyboard's
+    term.focus()
+    assert meaning.is_visible()
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/glossary.html#term-context-window")
+    tab.close()
+
+
 # The rules can fail: a page with every fault is put in place of one.
 
 FAULTY = r"""<!doctype html><html><head><title>x</title><style>

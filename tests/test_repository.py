@@ -241,33 +241,6 @@ def test_every_topic_of_the_lecture_documents_has_its_section():
     assert not missing
 
 
-def test_glossary_gives_both_languages():
-    body = re.search(r"```\{glossary\}\n(.*?)```", text("glossary.md"), re.S)[1]
-    entries = re.findall(r"((?:^[^\s:].*\n)+)  \S", body, re.M)
-    assert len(entries) > 30
-    for entry in entries:
-        terms = entry.split("\n")[:-1]
-        assert re.match(r"[A-Za-z]", terms[0]), f"{terms[0]} comes before the English term"
-        assert any(re.search(r"[\u4e00-\u9fff]", term) for term in terms), terms
-        assert len(set(terms)) == len(terms)
-
-
-def test_glossary_has_every_term_that_a_notebook_introduces():
-    body = re.search(r"```\{glossary\}\n(.*?)```", text("glossary.md"), re.S)[1]
-    entries = {line for line in body.splitlines() if not line.startswith((" ", ":"))}
-    introduced = {}
-    for path in notebooks():
-        for cell in read(path).cells:
-            if cell.cell_type == "markdown":
-                for aside in re.findall(r"\(([^()]*[\u4e00-\u9fff][^()]*)\)", cell.source):
-                    for term in re.split(r"[,;，；]\s*|\s+or\s+", aside):
-                        if re.search(r"[\u4e00-\u9fff]", term):
-                            introduced.setdefault(" ".join(term.split()), shown(path))
-    assert len(introduced) > 200
-    missing = {term: where for term, where in introduced.items() if term not in entries}
-    assert not missing, "give each its entry in glossary.md"
-
-
 def test_bibliography_is_complete():
     entries = re.findall(r"^@(\w+)\{([^,\s]+),\n(.*?)^\}", text("references.bib"), re.M | re.S)
     assert len(entries) >= 30
