@@ -65,10 +65,8 @@ def depend_on_glossary(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def visit_link(self, node: TermLink) -> None:
-    described = {"aria-describedby": node["describedby"]}
-    self.body.append(
-        self.starttag(node, "a", "", CLASS="reference internal term", href=node["refuri"], **described)
-    )
+    link = {"href": node["refuri"], "aria-describedby": node["describedby"]}
+    self.body.append(self.starttag(node, "a", "", CLASS="reference internal term", **link))
 
 
 def depart_link(self, node: TermLink) -> None:

@@ -124,7 +124,8 @@ def test_address_moves_in_all_its_forms():
 def test_readme_links_every_notebook_and_nothing_that_is_missing():
     content = text("README.md")
     for path in notebooks():
-        assert address.colab(address.repository(), shown(path)) in content, shown(path)
+        link = address.colab(address.repository(), shown(path), course_map.PUBLISHED)
+        assert link in content, shown(path)
     for name in ("README.md", "index.md", "CONTRIBUTING.md"):
         targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", text(name))
         assert not [target for target in targets if not (ROOT / target).exists()], name
@@ -214,19 +215,43 @@ def test_make_says_what_its_targets_do():
 # Pages of reference.
 
 
-def test_course_map_is_fresh_and_shows_every_chapter_below_what_it_needs():
-    assert course_map.updated(text("index.md")) == text("index.md"), "python -m tools.course_map"
-    assert course_map.MAP.keys() == {p.stem for p in notebooks() if p.parent.name == "chapters"}
-    for name, chapter in course_map.MAP.items():
-        assert chapter.part in course_map.COLORS
-        assert all(course_map.MAP[need].row < chapter.row for need in chapter.needs), name
-    places = {(chapter.column, chapter.row) for chapter in course_map.MAP.values()}
-    assert len(places) == len(course_map.MAP), "no box on another"
+@pytest.mark.parametrize("name", ["index.md", "README.md"])
+def test_map_and_tables_are_fresh(name):
+    made = course_map.updated(name, course_map.contents()[name])
+    assert made == text(name), "run `make format`"
 
 
-def test_course_map_needs_its_place_in_the_page():
-    with pytest.raises(ValueError, match="index.md must hold the lines"):
-        course_map.updated("# No map")
+def test_map_shows_every_chapter_below_what_it_needs():
+    shown = [page for page in course_map.chapters() if page.file.startswith("chapters/")]
+    assert {page.path for page in shown} == {p for p in notebooks() if p.parent.name == "chapters"}
+    row = {page.file: n for n, row in enumerate(course_map.rows(shown)) for page in row}
+    assert len(row) == len(shown)
+    for page in shown:
+        assert all(row[need] < row[page.file] for need in page.needs), page.file
+
+
+@pytest.mark.parametrize(
+    ("toc", "said", "message"),
+    [
+        ("ab", "a: {}", "_toc.yml has b where chapters.yml has no page"),
+        ("ab", "b: {}\na: {}", "_toc.yml has a where chapters.yml has b"),
+        ("ab", "a: {needs: [b]}\nb: {}", "a needs b, which does not come before it"),
+    ],
+)
+def test_map_refuses_two_lists_that_disagree(tmp_path, monkeypatch, toc, said, message):
+    monkeypatch.setattr(course_map, "ROOT", tmp_path)
+    pages = [{"file": file} for file in toc]
+    toc = yaml.safe_dump({"parts": [{"caption": "Part", "chapters": pages}]})
+    (tmp_path / "_toc.yml").write_text(toc, encoding="utf-8")
+    said = said.replace("{", "{title: t, about: u, ").replace(", }", "}")
+    (tmp_path / "chapters.yml").write_text(said, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        course_map.chapters()
+
+
+def test_map_needs_its_place_in_the_page():
+    with pytest.raises(ValueError, match="reading.md must hold the lines"):
+        course_map.updated("reading.md", "")
 
 
 def test_every_topic_of_the_lecture_documents_has_its_section():

@@ -33,9 +33,9 @@ def pages(address: str) -> str:
     return f"https://{owner.lower()}.github.io/{name}/"
 
 
-def colab(address: str, path: str) -> str:
-    """Return the address that opens the notebook at `path` in Colab."""
-    return f"https://colab.research.google.com/github/{slug(address)}/blob/main/{path}"
+def colab(address: str, path: str, branch: str = "main") -> str:
+    """Return the address that opens the notebook at `path` of a branch in Colab."""
+    return f"https://colab.research.google.com/github/{slug(address)}/blob/{branch}/{path}"
 
 
 def move(text: str, old: str, new: str) -> str:
