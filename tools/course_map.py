@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import cycle, groupby, zip_longest
@@ -189,22 +189,28 @@ def running_time(page: Chapter) -> str:
     return found["all"] or found["laptop"]
 
 
-def colab(page: Chapter) -> str:
-    """Return a link that opens the page in Colab, or nothing for one that does not run."""
-    if page.path.suffix != ".ipynb":
-        return ""
-    name = page.path.relative_to(ROOT).as_posix()
-    return f"[open]({address.colab(address.repository(), name, PUBLISHED)})"
-
-
-def table(pages: list[Chapter], head: str, last: Callable[[Chapter], str]) -> str:
-    """Return a table of all pages, by part; `last` makes the last column, whose head is `head`."""
-    lines = [f"| chapter | about | {head} |", "|---|---|---|"]
+def table(pages: list[Chapter]) -> str:
+    """Return a table of all pages by part, each with what it is about and how long it runs."""
+    lines = ["| chapter | about | `laptop` |", "|---|---|---|"]
     for part, members in groupby(pages, lambda page: page.part):
         lines.append(f"| **{part}** | | |")
         for page in members:
             name = page.path.relative_to(ROOT).as_posix()
-            lines.append(f"| [{page.title}]({name}) | {page.about} | {last(page)} |")
+            lines.append(f"| [{page.title}]({name}) | {page.about} | {running_time(page)} |")
+    return "\n".join(lines)
+
+
+def colab_links(pages: list[Chapter]) -> str:
+    """Return a table of the parts, with a link for each notebook that opens it in Colab."""
+    lines = ["| part | notebooks, on Colab |", "|---|---|"]
+    notebooks = [page for page in pages if page.path.suffix == ".ipynb"]
+    for part, members in groupby(notebooks, lambda page: page.part):
+        links = [
+            f"[{page.title}]"
+            f"({address.colab(address.repository(), f'{page.file}.ipynb', PUBLISHED)})"
+            for page in members
+        ]
+        lines.append(f"| {part} | {', '.join(links)} |")
     return "\n".join(lines)
 
 
@@ -212,8 +218,8 @@ def contents() -> dict[str, str]:
     """Return what is to stand between the two marks, by the name of the page that has them."""
     pages = chapters()
     return {
-        "index.md": f"{figure(pages)}\n\n{table(pages, '`laptop`', running_time)}",
-        "README.md": table(pages, "on Colab", colab),
+        "index.md": f"{figure(pages)}\n\n{table(pages)}",
+        "README.md": colab_links(pages),
     }
 
 
