@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.footnote import footnote_plugin
 from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.mdit import create_md_parser
 
@@ -50,7 +52,9 @@ INLINE = re.compile(
 
 
 class Book(Protocol):
-    """What a page of the book knows of the others."""
+    """What a page of the book knows of the others; `origin` is a link to the page itself."""
+
+    origin: str
 
     def refer(self, role: str, content: str) -> str:
         """Return, as Markdown, what the page prints for a role such as {cite:p} or {eq}."""
@@ -80,13 +84,16 @@ def plain(notebook: nbformat.NotebookNode, book: Book) -> nbformat.NotebookNode:
         elif cell.cell_type == "code" and converter.solution:
             fold(cell, converter.solution)
     notebook.cells = [cell for cell in notebook.cells if cell.source or cell.cell_type == "code"]
+    title = notebook.cells[0]
+    title.source = re.sub(r"\A(# .*)", rf"\1\n\nFrom {book.origin}.", title.source)
     return notebook
 
 
 def fold(cell: nbformat.NotebookNode, title: str) -> None:
     """Fold a code cell and its outputs, on Colab under the title, in JupyterLab under a bar."""
     cell.metadata.update(cellView="form", collapsed=True)
-    cell.metadata["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
+    hidden = {"source_hidden": True, "outputs_hidden": True}
+    cell.metadata["jupyter"] = {**cell.metadata.get("jupyter", {}), **hidden}
     if not cell.source.startswith(("# @title", "%%")):
         cell.source = f"# @title {title}\n{cell.source}"
 
@@ -147,9 +154,12 @@ class Converter:
             while end > start + 1 and not lines[end - 1].strip():
                 end -= 1
             yield self._prose("".join(lines[done:start]))
-            new = replace(token)
-            yield new if isinstance(new, Gate) else indented(new, lines[start], token)
             done = end
+            if replace is as_it_is:
+                yield "".join(lines[start:end])
+                continue
+            new = replace(token)
+            yield new if isinstance(new, Gate) else indented(new, lines[start])
             if not new:  # one empty line less, else two would follow each other
                 done += done < len(lines) and not lines[done].strip()
         yield self._prose("".join(lines[done:]))
@@ -173,7 +183,7 @@ class Converter:
 
     def _equation(self, content: str, label: str) -> str:
         """Return a formula on lines of its own, with its number where it has a label."""
-        content = content.strip("\n")
+        content = textwrap.dedent(content).strip()
         # As Sphinx has it: without an environment, MathJax would ignore the ends of the lines.
         outside = re.sub(r"\\begin\{(\w+\*?)\}.*?\\end\{\1\}", "", content, flags=re.DOTALL)
         if "\\\\" in outside:
@@ -244,13 +254,8 @@ class Gate:
         self.solution = solution
 
 
-def as_it_is(token: Token) -> str:
-    """Return the source of a block of code or of formulas."""
-    if token.type == "code_block":
-        return "".join(f"    {line}" for line in token.content.splitlines(keepends=True)).rstrip()
-    if token.type == "amsmath":
-        return token.content.rstrip("\n")
-    return f"{token.markup}{token.info}\n{token.content}{token.markup}"
+def as_it_is(token: Token) -> None:
+    """Leave a block of code or of formulas alone."""
 
 
 def nothing(token: Token) -> str:
@@ -258,13 +263,11 @@ def nothing(token: Token) -> str:
     return ""
 
 
-def indented(text: str, first_line: str, token: Token) -> str:
+def indented(text: str, first_line: str) -> str:
     """Return a block where it stood: in its list item or its quotation, ending in a newline."""
     if not text:
         return ""
     before = re.match(r"(?:[ \t>]|(?:[-*+]|\d+[.)])(?=\s))*", first_line)[0]
-    if token.type == "code_block":
-        before = before[:-4]
     below = re.sub(r"[^\s>]", " ", before)
     first, *rest = text.split("\n")
     return "\n".join([before + first, *((below + line).rstrip() for line in rest)]) + "\n"
@@ -298,7 +301,7 @@ def quotation(title: str, body: str) -> str:
 
 def markup_left(text: str) -> str:
     """Return the first piece of the text that only the book would understand, or ""."""
-    parser = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin)
+    parser = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin).use(footnote_plugin)
     for token in parser.parse(text):
         if token.type == "fence" and token.info.startswith("{"):
             return f"```{token.info}"

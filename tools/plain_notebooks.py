@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 import nbformat
 from docutils import nodes
@@ -40,6 +41,7 @@ class SphinxBook:
         self.app, self.env, self.docname = app, app.env, docname
         self.root = address.pages(address.repository())
         self.page = self.root + app.builder.get_target_uri(docname)
+        self.origin = f"[{app.config.html_title}]({self.page})"
         self.papers = {
             urljoin(self.root, f"{app.builder.get_target_uri(at.docname)}#{cited.citation_id}"): url
             for cited in self.env.get_domain("cite").citations
@@ -72,10 +74,12 @@ class SphinxBook:
         document.settings.env = self.env
         document += nodes.paragraph("", "", node)
         self.env.resolve_references(document, self.docname, self.app.builder)
-        printed = markdown(document[0], self._address)
         if not any(isinstance(part, nodes.reference) for part in document.findall()):
             raise ValueError(f"{{{role}}}`{content}` refers to nothing")
-        return printed
+        if domain == "cite":  # (Zipf, 1949): the page's square brackets would look like a link's
+            for text in document.findall(nodes.Text):
+                text.parent.replace(text, nodes.Text(text.translate({91: "(", 93: ")"})))
+        return markdown(document[0], self._address)
 
     def link(self, target: str) -> tuple[str, str]:
         """Return the address and the title of a page, a heading, a label or a file of the book.
@@ -129,24 +133,23 @@ class SphinxBook:
         return f"{address.repository()}/blob/main/{name}", Path(name).name
 
     def _address(self, uri: str) -> str | None:
-        """Return where a reference leads: a paper to its publisher, the page itself nowhere."""
+        """Return where a reference leads, or None: what has a number on this page needs no link."""
         found = urljoin(self.page, uri)
         if found in self.papers:
             return self.papers[found]
-        number = re.match(r"#?equation-", uri.removeprefix("#")) is not None
-        own = found.split("#")[0] == self.page
-        return None if own and (number or self._is_exercise(uri)) else found
-
-    def _is_exercise(self, uri: str) -> bool:
-        return uri.rpartition("#")[2] in self.env.sphinx_exercise_registry
+        page, _, anchor = found.partition("#")
+        numbered = anchor.startswith("equation-") or anchor in self.env.sphinx_exercise_registry
+        return None if page == self.page and numbered else found
 
 
 def paper(fields: dict[str, str]) -> str | None:
     """Return the address of a paper, from its entry's url or doi, or None."""
-    return fields.get("url") or ("doi" in fields and f"https://doi.org/{fields['doi']}") or None
+    if "doi" in fields:
+        return "https://doi.org/" + quote(fields["doi"])
+    return fields.get("url")
 
 
-def markdown(node: nodes.Node, address_of: Any) -> str:
+def markdown(node: nodes.Node, address_of: Callable[[str], str | None]) -> str:
     """Return the inside of a paragraph as Markdown, links by the addresses that are given."""
     if isinstance(node, nodes.Text):
         return node.astext()
