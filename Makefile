@@ -51,7 +51,7 @@ export PIP_NO_CACHE_DIR := 1
 endif
 
 # The data cache is the user's own and may lie below XDG_CACHE_HOME; these stages never use it.
-book unit notebooks again pages parity: export XDG_CACHE_HOME := $(CACHE)/xdg
+book colab-test unit notebooks again pages parity: export XDG_CACHE_HOME := $(CACHE)/xdg
 
 NBVAL := pytest -q --nbval --nbval-current-env --nbval-cell-timeout=60
 

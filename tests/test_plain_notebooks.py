@@ -11,6 +11,7 @@ import nbformat
 import pytest
 
 from tests.browser import HTML
+from tools import address
 from tools.format_notebooks import notebooks
 
 PLAIN = HTML.parent / "colab"
@@ -106,8 +107,10 @@ def test_citations_are_those_of_the_page(name, page):
         assert place, f"{citation} is not in the notebook, or not in its place"
 
 
-def test_download_is_the_plain_notebook(name, page):
+def test_buttons_open_the_plain_notebook(name):
     plain = (PLAIN / f"{name}.ipynb").read_bytes()
     assert (HTML / "_sources" / f"{name}.ipynb").read_bytes() == plain
     whole = (HTML / f"{name}.html").read_text(encoding="utf-8")
     assert f'href="../_sources/{name}.ipynb"' in whole
+    assert f'href="{address.colab(address.repository(), name)}.ipynb"' in whole
+    assert "/blob/notebooks/" in address.colab(address.repository(), name)

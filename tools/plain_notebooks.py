@@ -77,7 +77,7 @@ class SphinxBook:
         if not any(isinstance(part, nodes.reference) for part in document.findall()):
             raise ValueError(f"{{{role}}}`{content}` refers to nothing")
         if domain == "cite":  # (Zipf, 1949): the page's square brackets would look like a link's
-            for text in document.findall(nodes.Text):
+            for text in list(document.findall(nodes.Text)):
                 text.parent.replace(text, nodes.Text(text.translate({91: "(", 93: ")"})))
         return markdown(document[0], self._address)
 
