@@ -20,7 +20,6 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
-from sphinx.util.docutils import new_document
 from sphinx.util.nodes import split_explicit_title
 
 from tools import address, colab
@@ -58,28 +57,22 @@ class SphinxBook:
         if domain is None:
             raise ValueError(f"no plain form is known for the role {{{role}}}")
         explicit, title, target = split_explicit_title(content)
-        if kind == "ref":
-            target = target.lower()
-        node = addnodes.pending_xref(
-            "",
-            nodes.inline("", title),
-            refdomain=domain,
-            reftype=kind,
-            reftarget=target,
-            refdoc=self.docname,
-            refexplicit=explicit,
-            refwarn=False,
+        if kind == "ref" and target in self.env.sphinx_exercise_registry and not explicit:
+            kind = "numref"  # as sphinx-exercise has it
+        target = target.lower() if kind == "ref" else target
+        words = nodes.inline("", title)
+        details = {"refdoc": self.docname, "reftarget": target, "refexplicit": explicit}
+        asked = addnodes.pending_xref("", words, refdomain=domain, reftype=kind, **details)
+        found = self.env.get_domain(domain).resolve_xref(
+            self.env, self.docname, self.app.builder, kind, target, asked, words
         )
-        document = new_document(str(self.env.doc2path(self.docname)))
-        document.settings.env = self.env
-        document += nodes.paragraph("", "", node)
-        self.env.resolve_references(document, self.docname, self.app.builder)
-        if not any(isinstance(part, nodes.reference) for part in document.findall()):
+        printed = nodes.paragraph("", "", *([found] if found else []))
+        if not list(printed.findall(nodes.reference)):
             raise ValueError(f"{{{role}}}`{content}` refers to nothing")
         if domain == "cite":  # (Zipf, 1949): the page's square brackets would look like a link's
-            for text in list(document.findall(nodes.Text)):
+            for text in list(printed.findall(nodes.Text)):
                 text.parent.replace(text, nodes.Text(text.translate({91: "(", 93: ")"})))
-        return markdown(document[0], self._address)
+        return markdown(printed, self._address)
 
     def link(self, target: str) -> tuple[str, str]:
         """Return the address and the title of a page, a heading, a label or a file of the book.
