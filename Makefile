@@ -6,6 +6,7 @@ LOCKED ?=
 ARGS ?=
 PROFILE ?=
 NB ?=
+PLAIN ?= chapters/bpe.ipynb solutions/exercise_27_6.ipynb
 
 BIN := $(VENV)/bin
 RUN := $(BIN)/python -m
@@ -50,13 +51,13 @@ export PIP_NO_CACHE_DIR := 1
 endif
 
 # The data cache is the user's own and may lie below XDG_CACHE_HOME; these stages never use it.
-book unit notebooks again pages parity: export XDG_CACHE_HOME := $(CACHE)/xdg
+book colab-test unit notebooks again pages parity: export XDG_CACHE_HOME := $(CACHE)/xdg
 
 NBVAL := pytest -q --nbval --nbval-current-env --nbval-cell-timeout=60
 
 .NOTPARALLEL:
-.PHONY: help setup setup-dev setup-bench book test lint unit form notebooks again pages \
-	test-torchtext parity run lab bench format lock clean
+.PHONY: help setup setup-dev setup-bench book colab colab-test test lint unit form notebooks again \
+	pages test-torchtext parity run lab bench format lock clean
 
 help: ## Say what each target does (this list)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -77,8 +78,18 @@ book: setup ## Build the book, warnings being errors, and say where the page is
 	@$(BIN)/jupyter-book build . -W -n --keep-going --quiet || { rm -rf _build; exit 1; }
 	@echo "The book is built. Open: $(CURDIR)/_build/html/index.html"
 
+colab: book ## The notebooks without MyST's markup, for Colab and download, in _build/colab/
+	@echo "The plain notebooks are in $(CURDIR)/_build/colab"
+
+# Their cells are those of the originals, which all run in stage 4: two are run here, where no
+# support/ lies beside them, to see that nothing else is missing.
+colab-test: setup-dev ## The plain notebooks say what the pages say, and run (after the book)
+	@echo "== The plain notebooks"
+	@$(RUN) pytest -q tests/test_plain_notebooks.py
+	@PRETRAIN_PROFILE=smoke PYTHONPATH=$(CURDIR) $(RUN) $(NBVAL) $(addprefix _build/colab/,$(PLAIN))
+
 test: STAGE := Stage 5 of 6: #
-test: setup-dev lint unit form notebooks book pages ## Prove everything: the six stages below, in order
+test: setup-dev lint unit form notebooks book colab-test pages ## Prove everything: all stages
 	@echo "== All tests passed"
 
 lint: setup-dev ## Stage 1: lint and format of the code and of the notebooks' files
@@ -90,7 +101,8 @@ lint: setup-dev ## Stage 1: lint and format of the code and of the notebooks' fi
 unit: setup-dev ## Stage 2: unit tests of support/ and of the repository
 	@echo "== Stage 2 of 6: unit tests"
 	@PRETRAIN_PROFILE=smoke $(RUN) pytest -q --numprocesses=2 --dist=loadfile tests \
-		--ignore=tests/test_notebooks.py --ignore=tests/test_pages.py
+		--ignore=tests/test_notebooks.py --ignore=tests/test_pages.py \
+		--ignore=tests/test_plain_notebooks.py
 
 form: setup-dev ## Stage 3: the form of the notebooks
 	@echo "== Stage 3 of 6: form of the notebooks"

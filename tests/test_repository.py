@@ -124,7 +124,7 @@ def test_address_moves_in_all_its_forms():
 def test_readme_links_every_notebook_and_nothing_that_is_missing():
     content = text("README.md")
     for path in notebooks():
-        link = address.colab(address.repository(), shown(path), course_map.PUBLISHED)
+        link = address.colab(address.repository(), shown(path))
         assert link in content, shown(path)
     for name in ("README.md", "index.md", "CONTRIBUTING.md"):
         targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", text(name))

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PLAIN = "notebooks"  # the branch of the notebooks without MyST's markup: see tools/colab.py
 CARRIERS = (
     "_config.yml",
     "README.md",
@@ -33,9 +34,9 @@ def pages(address: str) -> str:
     return f"https://{owner.lower()}.github.io/{name}/"
 
 
-def colab(address: str, path: str, branch: str = "main") -> str:
-    """Return the address that opens the notebook at `path` of a branch in Colab."""
-    return f"https://colab.research.google.com/github/{slug(address)}/blob/{branch}/{path}"
+def colab(address: str, path: str) -> str:
+    """Return the address that opens the plain form of the notebook at `path` in Colab."""
+    return f"https://colab.research.google.com/github/{slug(address)}/blob/{PLAIN}/{path}"
 
 
 def move(text: str, old: str, new: str) -> str:

@@ -22,7 +22,6 @@ from tools import address
 from tools.format_notebooks import read
 
 ROOT = address.ROOT
-PUBLISHED = "notebooks"  # the branch whose notebooks Colab opens
 TIME = re.compile(
     r"\*\*Time\*\* on two cores: "
     r"(?:(?P<all>\S+ s) in every profile|.*?`laptop` (?P<laptop>[^,;.]+(?:\.\d+ min)?))"
@@ -206,8 +205,7 @@ def colab_links(pages: list[Chapter]) -> str:
     notebooks = [page for page in pages if page.path.suffix == ".ipynb"]
     for part, members in groupby(notebooks, lambda page: page.part):
         links = [
-            f"[{page.title}]"
-            f"({address.colab(address.repository(), f'{page.file}.ipynb', PUBLISHED)})"
+            f"[{page.title}]({address.colab(address.repository(), f'{page.file}.ipynb')})"
             for page in members
         ]
         lines.append(f"| {part} | {', '.join(links)} |")
