@@ -31,25 +31,32 @@ def settings(*, real: bool = True, **values: Any) -> Any:
     """Return the sizes and rates for the profile in force, and print what was chosen.
 
     Each value is a tuple (smoke, laptop, gpu), or anything else that holds in all three; a setting
-    that is a sequence in itself is a list. `settings(epochs=(1, 5, 20), dropout=0.1).epochs` is 5
-    in laptop.
+    that is a sequence in itself is a list. A dictionary is a group of settings, with values of both
+    kinds. `settings(epochs=(1, 5, 20), adam=dict(lr=0.1)).epochs` is 5 in laptop.
     Args: real: whether the real data are there. Where they are not, smoke's values are taken in
     every profile: they fit the embedded data.
     Returns: a frozen object with an attribute for each setting.
     Raises: ValueError if a tuple has not one value for each profile.
     """
-    column = PROFILES.index(name() if real else "smoke")
-    for setting, value in values.items():
-        if isinstance(value, tuple) and len(value) != len(PROFILES):
-            raise ValueError(
-                f"{setting} must be one value or a tuple (smoke, laptop, gpu), "
-                f"got a tuple of {len(value)}: {value!r}; write a sequence as a list"
-            )
-    chosen = {k: v[column] if isinstance(v, tuple) else v for k, v in values.items()}
+    chosen = _chosen("settings", values, PROFILES.index(name() if real else "smoke"))
     origin = "" if real or name() == "smoke" else " (smoke's values, as the real data are missing)"
     items = [f"{setting} {_shown(value)}" for setting, value in chosen.items()]
     print(*_lines(f"{name()}{origin}: ", items), sep="\n")
     return make_dataclass("Settings", chosen, frozen=True)(**chosen)
+
+
+def _chosen(setting: str, value: Any, column: int) -> Any:
+    """Return what a setting, or a group of them, is in the profile of that number."""
+    if isinstance(value, dict):
+        return {key: _chosen(str(key), item, column) for key, item in value.items()}
+    if not isinstance(value, tuple):
+        return value
+    if len(value) != len(PROFILES):
+        raise ValueError(
+            f"{setting} must be one value or a tuple (smoke, laptop, gpu), "
+            f"got a tuple of {len(value)}: {value!r}; write a sequence as a list"
+        )
+    return value[column]
 
 
 def _shown(value: object) -> str:

@@ -47,6 +47,12 @@ def test_settings_are_the_profile_s_and_are_printed(monkeypatch, capsys):
     assert shown == "laptop: shape (width 64, deep True), images 20,000, text valid\n"
 
 
+def test_a_group_of_settings_is_chosen_one_by_one(monkeypatch):
+    monkeypatch.setenv("PRETRAIN_PROFILE", "gpu")
+    chosen = profile.settings(run=dict(epochs=(1, 5, 20), rate=0.1, widths=[1, 2]))
+    assert chosen.run == dict(epochs=20, rate=0.1, widths=[1, 2])
+
+
 def test_without_the_real_data_settings_are_those_of_smoke(monkeypatch, capsys):
     monkeypatch.setenv("PRETRAIN_PROFILE", "gpu")
     assert profile.settings(epochs=(1, 5, 20), real=False).epochs == 1
@@ -75,6 +81,8 @@ def test_settings_cannot_be_changed_or_misspelled():
 def test_a_tuple_has_one_value_for_each_profile(value):
     with pytest.raises(ValueError, match=rf"rates must be .*\(smoke, laptop, gpu\).*{len(value)}"):
         profile.settings(epochs=(1, 2, 3), rates=value)
+    with pytest.raises(ValueError, match="rates must be"):
+        profile.settings(run=dict(epochs=(1, 2, 3), rates=value))
 
 
 def draws():
