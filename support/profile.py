@@ -60,12 +60,12 @@ def _chosen(setting: str, value: Any, column: int) -> Any:
 
 
 def _shown(value: object) -> str:
-    """Return a setting as a reader would write it: 20,000 for 20000, a dictionary by its keys."""
+    """Return a setting as a reader would write it: 8,192 for 8192, a dictionary by its keys."""
     if isinstance(value, dict):
         return "(" + ", ".join(f"{key} {_shown(item)}" for key, item in value.items()) + ")"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_shown, value)) + "]"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1_000:
         return f"{value:,}"
     return str(value)
 
@@ -75,7 +75,7 @@ def _lines(head: str, items: list[str], width: int = 80) -> list[str]:
     lines = [head + ", ".join(items[:1])]
     for item in items[1:]:
         lines[-1] += ","
-        if len(lines[-1]) + len(item) < width:
+        if len(lines[-1]) + len(item) + 2 <= width:  # a space before, a comma after
             lines[-1] += f" {item}"
         else:
             lines.append(f"  {item}")
