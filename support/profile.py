@@ -64,7 +64,7 @@ def _shown(value: object) -> str:
     if isinstance(value, dict):
         return "(" + ", ".join(f"{key} {_shown(item)}" for key, item in value.items()) + ")"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_shown, value)) + "]"
+        return str(list(value))
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1_000:
         return f"{value:,}"
     return str(value)

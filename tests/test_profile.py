@@ -41,7 +41,7 @@ def test_settings_are_the_profile_s_and_are_printed(monkeypatch, capsys):
     monkeypatch.setenv("PRETRAIN_PROFILE", "laptop")
     chosen = profile.settings(epochs=(1, 5, 20), rate=0.1, sizes=([1], [2, 30_000], []), run=None)
     assert (chosen.epochs, chosen.rate, chosen.sizes, chosen.run) == (5, 0.1, [2, 30_000], None)
-    assert capsys.readouterr().out == "laptop: epochs 5, rate 0.1, sizes [2, 30,000], run None\n"
+    assert capsys.readouterr().out == "laptop: epochs 5, rate 0.1, sizes [2, 30000], run None\n"
     profile.settings(shape=({}, dict(width=64, deep=True), {}), images=20_000, text="valid")
     shown = capsys.readouterr().out
     assert shown == "laptop: shape (width 64, deep True), images 20,000, text valid\n"
