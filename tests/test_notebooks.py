@@ -21,8 +21,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from PIL import Image, ImageChops, ImageStat
 
 from tests import notebook_rules as rules
-from tools import address, folding, run_notebooks
+from tools import address, folding, report, run_notebooks
 from tools.format_notebooks import bootstrap, format_notebook, notebooks, read, text_of
+from tools.notebook_parts import in_view
 
 ROOT = address.ROOT
 NOTEBOOKS = notebooks()
@@ -355,6 +356,57 @@ def test_formatter_keeps_ids_and_gives_missing_ones_the_same_each_time():
 def test_formatter_is_idempotent():
     once = format_notebook(good_notebook(), "x")
     assert text_of(format_notebook(once, "x")) == text_of(once)
+
+
+def test_a_section_to_go_deeper_is_folded_in_the_book(tmp_path):
+    cells = [
+        new_markdown_cell("# Title\n\n## Before\n\nPlain."),
+        new_markdown_cell("## Why\n\nFirst.", metadata={"tags": ["going-deeper"]}),
+        new_code_cell("x = 1"),
+        new_markdown_cell("### Within\n\nSecond."),
+        new_markdown_cell("## After\n\nPlain again."),
+    ]
+    notebook = format_notebook(new_notebook(cells=cells), "index")
+    (tmp_path / "index.ipynb").write_text(text_of(notebook), encoding="utf-8")
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / '_ext')!r})\n"
+        "extensions = ['myst_nb', 'folded_section']\nnb_execution_mode = 'off'\n"
+    )
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", str(tmp_path), str(tmp_path / "_")]
+    subprocess.run(command, check=True)
+    page = (tmp_path / "_" / "index.html").read_text(encoding="utf-8")
+    assert page.count("<details") == page.count("</details>") == 1
+    before, folded, after = re.split(r"<details.*?</summary>|</details>", page, flags=re.S)
+    assert "Plain." in before and 'id="why"' in before and "<h2>Why" in before
+    assert "First." in folded and "<h3>Within" in folded and "Second." in folded
+    assert "highlight" in folded, "the code cell"
+    assert "Plain again." in after and "<h2>After" in after
+
+
+def test_the_report_measures_what_is_in_view():
+    notebook = good_notebook()
+    assert [cell.source for cell in in_view(notebook) if cell.cell_type == "code"] == [
+        "print(1)",
+        "print(time.time())",
+    ]
+    notebook.cells.insert(-1, new_markdown_cell("### Within the folded section"))
+    notebook.cells.insert(-1, new_code_cell("hidden = 1"))
+    notebook.cells.append(new_markdown_cell("````{solution-start} e0\n````"))
+    notebook.cells.append(new_code_cell("solved = 1"))
+    notebook.cells.append(new_markdown_cell("````{solution-end}\n````\n\nTwo words."))
+    notebook.cells.append(
+        new_code_cell(
+            "assert x\nassert y\noptimizer.step()",
+            outputs=[new_output("stream", name="stdout", text="x is True\n")],
+        )
+    )
+    measured = report.measure(notebook)
+    assert (measured["cells"], measured["median"], measured["longest"]) == (3, 1, 3)
+    assert (measured["asserts"], measured["True"], measured["step()"]) == (2, 1, 1)
+    assert (measured["exercises"], measured["summary"]) == (5, 1)
+    assert measured["in a row"] == 1
+    assert report.outside("True", 1) and report.outside("words a line", 6.9)
+    assert not report.outside("cells", 40) and not report.outside("summary", 99)
 
 
 # Running: what is saved, and when.
