@@ -97,6 +97,7 @@ lint: setup-dev ## Stage 1: lint and format of the code and of the notebooks' fi
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) tools.format_notebooks --check
+	@$(RUN) tools.report
 
 unit: setup-dev ## Stage 2: unit tests of support/ and of the repository
 	@echo "== Stage 2 of 6: unit tests"

@@ -35,6 +35,11 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   });
 
+  // A folded cell says what it is, but its label is the same for all: a screen reader reads that.
+  document.querySelectorAll("details.hide > summary").forEach((title) => {
+    title.removeAttribute("aria-label");
+  });
+
   // The list of works has entries of a deprecated role, which is none of a list's.
   document.querySelectorAll(".citation-list > .citation").forEach((entry) => {
     entry.setAttribute("role", "listitem");

@@ -58,7 +58,8 @@ def hidden(page: Page) -> list[str]:
     asked = 0
     if path and path.suffix == ".ipynb":
         for cell in notebook(path).cells:
-            asked += any(tag.startswith("hide-") for tag in cell.metadata.get("tags", []))
+            tags = cell.metadata.get("tags", [])
+            asked += "going-deeper" in tags or any(tag.startswith("hide-") for tag in tags)
             asked += len(re.findall(r"^:class: dropdown$", cell.source, re.M))
     if page.hidden["boxes"] != asked:
         faults.append(f"{page.hidden['boxes']} hidden boxes, the source has {asked}")
