@@ -21,7 +21,7 @@ from torch import nn
 from support import training
 from support.models import pretrained
 from support.models.gpt import GPT, GPTConfig
-from support.text import tokenizer_json
+from support.text.bpe import BPETokenizer
 
 RUNS = 1_100  # a hundredth of the inputs
 by_name = {reader.name: reader for reader in READERS}
@@ -226,12 +226,14 @@ def test_any_value_in_any_place_of_a_tokenizer_json_is_taken_or_refused_clearly(
         at = at[key]
     at[key] = data.draw(values)
     try:
-        vocab, merges, special = tokenizer_json.read(json.dumps(whole))
+        tokenizer = BPETokenizer.from_tokenizer_json(json.dumps(whole))
     except ValueError as error:
         assert type(error) is ValueError
     else:
+        vocab = tokenizer.vocab
         assert sorted(vocab.values()) == list(range(len(vocab)))
-        assert all(a + b in vocab for a, b in merges) and set(special) <= vocab.keys()
+        assert all(a + b in vocab for a, b in tokenizer.merges)
+        assert tokenizer.special_tokens.keys() <= vocab.keys()
 
 
 @given(st.dictionaries(st.sampled_from([*pretrained.GPT2.config, "model_type"]), values))

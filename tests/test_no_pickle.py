@@ -107,7 +107,7 @@ def resume(folder):
 
 
 def tokenizer(folder):
-    BPETokenizer.from_tokenizer_json(folder / "tokenizer.json")
+    BPETokenizer.load(folder / "tokenizer.json")
 
 
 def vectors(format):

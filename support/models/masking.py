@@ -19,8 +19,8 @@ import torch
 
 from support import checks
 from support.text.vocab import Corpus, Vocab
+from support.text.wordpiece import SPECIALS
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _HEADING = re.compile("=.*=")
 _SENTENCE_END = re.compile(r' (?:(?<= [.!?] )|(?<= [.!?] " ))(?![.!?"](?: |$))')
 
