@@ -256,23 +256,6 @@ def test_a_text_of_the_readers_own(tmp_path):
     assert datasets.from_file(str(path)).origin == "file"
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "is empty"),
-        (b"\xef\xbb\xbf \r\n", "is empty"),
-        (b"abc\0def", "NUL at byte 3"),
-        (b"caf\xe9 au lait", "not UTF-8: 0xe9 at byte 3"),
-        ("Wörter".encode("utf-16"), "NUL at byte 3"),
-    ],
-)
-def test_a_file_that_is_no_text(tmp_path, content, reason):
-    path = tmp_path / "own.txt"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"{path}.*{reason}"):
-        datasets.from_file(path)
-
-
 def test_a_text_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError):
         datasets.from_file(tmp_path / "none.txt")
