@@ -143,7 +143,7 @@ def test_any_rows_are_read_the_same(read_by_torchtext, tmp_path, monkeypatch, ro
     path = tmp_path / NEWS
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
-    digest = "sha256:" + hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
     monkeypatch.setitem(catalog.FILES, NEWS, DataFile(NEWS, len(content), digest, ()))
     monkeypatch.setenv("PRETRAIN_DATA_DIR", str(tmp_path))
     assert rows_of(datasets.ag_news("test", source="real")) == read_by_torchtext(path)
