@@ -68,7 +68,7 @@ install() {
     if [ "$uv" ]; then
         "$uv" pip install --quiet --python "$python" "$@"
     else
-        "$python" -m pip install --quiet "$@"
+        "$python" -m pip install --quiet --quiet "$@"  # errors alone
     fi
 }
 
