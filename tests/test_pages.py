@@ -35,12 +35,7 @@ SEARCHES = {
     "principal components": "solutions/exercise_27_4",
 }
 # One page of each kind: they have their scripts and styles in common.
-FROM_A_FOLDER = (
-    "index.html",
-    "glossary.html",
-    "chapters/bert.html",
-    "solutions/exercise_27_4.html",
-)
+KINDS = ("index.html", "glossary.html", "chapters/bert.html", "solutions/exercise_27_4.html")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +76,7 @@ def test_pages_open_from_a_folder_too(browser):
     if not PAGES:
         unavailable("the book is not built: run `make book` first")
     tab = Tab(browser, HTML.as_uri() + "/", use=False)
-    for name in FROM_A_FOLDER:
+    for name in KINDS:
         page = tab.open(name)
         problems = [problem for problem in page.problems if "/webfonts/" not in problem]
         problems = [problem for problem in problems if not problem.endswith("net::ERR_FAILED")]
@@ -92,7 +87,7 @@ def test_pages_open_from_a_folder_too(browser):
 
 @pytest.fixture(scope="module")
 def search(browser, origin):
-    """Return a function that gives the pages which the book's search finds for a term, best first."""
+    """Return a function from a term to the pages that the book's search finds, best first."""
     tab = browser.new_page()
 
     def found(term: str) -> list[str]:
