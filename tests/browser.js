@@ -145,8 +145,9 @@ window.course = {
     }
   },
 
-  // Mark one element of each look: its colors and its font, upon all that lies behind it.
-  mark() {
+  // Mark one element of each look that is not among those `seen` on other pages: its colors and its
+  // font, upon all that lies behind it. Give all looks.
+  mark(seen) {
     const grounds = new Map();
     const ground = (e) => {
       if (!e) return "";
@@ -158,31 +159,34 @@ window.course = {
       }
       return grounds.get(e);
     };
-    const seen = new Set();
+    const looks = new Set(seen);
     for (const e of document.querySelectorAll("body, body *")) {
       e.removeAttribute("data-look");
       const written = [...e.childNodes].some((c) => c.nodeType === Node.TEXT_NODE && c.data.trim());
       if (!(written || e.matches("input, select, textarea")) || !e.checkVisibility()) continue;
       const { color, fontSize, fontWeight, textShadow } = getComputedStyle(e);
       const look = [color, fontSize, fontWeight, textShadow, ground(e)].join();
-      if (!seen.has(look)) e.setAttribute("data-look", "");
-      seen.add(look);
+      if (!looks.has(look)) e.setAttribute("data-look", "");
+      looks.add(look);
     }
+    return [...looks];
   },
 
-  // What axe-core finds serious or critical; with `rules`, by these alone.
-  async audit(rules) {
+  // What axe-core finds serious or critical; with `rules`, by these alone. The contrast of looks that
+  // were `seen` on other pages is known.
+  async audit(rules, seen) {
     await course.settle();
-    course.mark();
+    const looks = course.mark(seen);
     axe.configure({ rules: [{ id: "color-contrast", selector: "[data-look]" }] });
     const options = { resultTypes: ["violations"], preload: false };
     options.rules = { region: { enabled: false } };  // slow, and of moderate impact
     if (rules) options.runOnly = { type: "rule", values: rules };
     const { violations } = await axe.run(document, options);
-    return violations
+    const faults = violations
       .filter((found) => ["serious", "critical"].includes(found.impact))
       .flatMap((found) => found.nodes.map((node) => [
         found.id, node.html.slice(0, 160), (node.any[0] ?? node.all[0] ?? node.none[0])?.message,
       ].join(": ")));
+    return { faults, looks };
   },
 };

@@ -142,6 +142,7 @@ class Tab:
 
     def __init__(self, browser, start: str, use: bool = True) -> None:
         self.start, self.use, self.page = start, use, Page("", "")
+        self.looks: dict[str, list[str]] = {"light": [], "dark": []}  # whose contrast is known
         self.context = browser.new_context(viewport={"width": 1400, "height": 900})
         self.context.add_init_script(path=SCRIPT)
         if use:
@@ -184,8 +185,27 @@ class Tab:
         self.tab.evaluate("course.ready()")
         page.found = self.tab.evaluate("course.inspect()")
         if self.use:
-            use_page(self.tab, page)
+            self.use_page(page)
         return page
+
+    def use_page(self, page: Page) -> None:
+        """Use the page as a reader would, and note in it how that went."""
+        tab = self.tab
+        page.hidden = tab.evaluate("course.open()")
+        # A few buttons a call: a browser lets a page copy within five seconds of a reader's act.
+        for first in range(0, tab.evaluate("course.buttons().length"), BUTTONS):
+            page.copies += tab.evaluate("range => course.copy(...range)", [first, first + BUTTONS])
+        for width in WIDTHS:
+            tab.set_viewport_size({"width": width, "height": 900})
+            page.overflow[width] = tab.evaluate("course.overflow()")
+        tab.evaluate("course.thin()")
+        for scheme, width, rules in AUDITS:
+            tab.emulate_media(color_scheme=scheme)
+            tab.set_viewport_size({"width": width, "height": 900})
+            found = tab.evaluate("given => course.audit(...given)", [rules, self.looks[scheme]])
+            if rules is None or "color-contrast" in rules:
+                self.looks[scheme] = found["looks"]
+            page.violations += [f"{scheme}, {width} px: {what}" for what in found["faults"]]
 
 
 def open_page(browser, start: str, name: str, content: str, use: bool = True) -> Page:
@@ -214,20 +234,3 @@ def open_book(start: str, home: Path) -> dict[str, Page]:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         found = {page.name: page for pages in pool.map(open_pages, (0, 1)) for page in pages}
     return {name: found[name] for name in PAGES}
-
-
-def use_page(tab, page: Page) -> None:
-    """Use the page in the tab as a reader would, and note in `page` how that went."""
-    page.hidden = tab.evaluate("course.open()")
-    # A few buttons a call: a browser lets a page copy within five seconds of a reader's act.
-    for first in range(0, tab.evaluate("course.buttons().length"), BUTTONS):
-        page.copies += tab.evaluate("range => course.copy(...range)", [first, first + BUTTONS])
-    for width in WIDTHS:
-        tab.set_viewport_size({"width": width, "height": 900})
-        page.overflow[width] = tab.evaluate("course.overflow()")
-    tab.evaluate("course.thin()")
-    for scheme, width, rules in AUDITS:
-        tab.emulate_media(color_scheme=scheme)
-        tab.set_viewport_size({"width": width, "height": 900})
-        found = tab.evaluate("rules => course.audit(rules)", rules)
-        page.violations += [f"{scheme}, {width} px: {what}" for what in found]
