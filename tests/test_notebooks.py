@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 import json
 import os
@@ -11,7 +10,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -470,69 +468,11 @@ def test_run_leaves_a_notebook_that_fails_as_it_was(tmp_path, capsys):
     assert "assert 1 + 1 == 3, 'arithmetic'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("limit", "status"), [("0.01", 1), ("60", 0)])
-def test_notebook_over_its_budget_fails_under_nbval(tmp_path, limit, status):
-    path = small_notebook(tmp_path, "x = 1")
-    measure = (ROOT / "conftest.py").read_text(encoding="utf-8")
-    quick = re.sub('WORK = """.*?"""', 'WORK = "pass"', measure, flags=re.S)
-    (tmp_path / "conftest.py").write_text(quick, encoding="utf-8")
+def test_the_seconds_of_a_notebook_are_said(tmp_path):
+    path = small_notebook(tmp_path, "import time; time.sleep(0.3)")
+    (tmp_path / "conftest.py").write_bytes((ROOT / "conftest.py").read_bytes())
     command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", path.name]
-    environment = {**os.environ, "PRETRAIN_NOTEBOOK_SECONDS": limit}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == status, done.stdout
-    assert "seconds per notebook" in done.stdout and ("TOO SLOW" in done.stdout) == bool(status)
-
-
-@pytest.fixture
-def budgets():
-    """Return the module that measures notebooks, anew."""
-    spec = importlib.util.spec_from_file_location("budgets", ROOT / "conftest.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize(
-    ("first", "slowness", "second", "verdict"),
-    [
-        (19.9, [], [], False),
-        (26.0, [1.4], [], False),  # the machine is slow
-        (30.0, [1.0, 1.0, 1.0], [19.0], False),  # it was, for a while
-        (30.0, [1.4, 1.1, 1.5], [25.0], False),
-        (30.0, [1.0, 1.0, 1.0], [21.0], True),
-        (30.0, [1.4, 1.0, 1.2], [25.0], True),
-    ],
-)
-def test_a_budget_grows_with_the_time_that_other_work_takes(
-    budgets, monkeypatch, first, slowness, second, verdict
-):
-    monkeypatch.setattr(budgets, "LIMIT", 20.0)
-    monkeypatch.setattr(budgets, "slowness", lambda: slowness.pop(0))
-    monkeypatch.setattr(budgets, "second_run", lambda *_: second.pop(0))
-    budgets.seconds["one.ipynb"] = first
-    session = SimpleNamespace(exitstatus=0, config=SimpleNamespace(rootpath=ROOT))
-    budgets.pytest_sessionfinish(session)
-    assert bool(session.exitstatus) == verdict == budgets.too_slow("one.ipynb")
-    assert slowness == second == []
-
-
-def test_the_work_that_a_machine_is_measured_by_can_be_done(budgets):
-    subprocess.run([sys.executable, "-c", budgets.WORK], check=True)
-
-
-def test_a_machine_is_measured_at_its_best_and_never_taken_for_a_fast_one(
-    budgets, monkeypatch, tmp_path
-):
-    once = tmp_path / "done"
-    slow_at_first = f"""
-import pathlib, time
-done = pathlib.Path({str(once)!r})
-done.exists() or time.sleep(5)
-done.touch()
-time.sleep(0.5)
-"""
-    monkeypatch.setattr(budgets, "WORK", slow_at_first)
-    monkeypatch.setattr(budgets, "USUAL", 0.1)
-    assert 5 < budgets.slowness() < 50
-    monkeypatch.setattr(budgets, "USUAL", 60.0)
-    assert budgets.slowness() == 1
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    taken = re.search(rf"seconds per notebook.*\n +([\d.]+)  {re.escape(path.name)}", done.stdout)
+    assert float(taken[1]) >= 0.3

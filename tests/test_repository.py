@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -60,23 +61,49 @@ def test_no_large_file():
     assert not large
 
 
-def _lines_of_code(source: str) -> int:
-    """Return the lines that are neither blank, nor a comment, nor part of a docstring."""
-    described = set()
-    for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            value = getattr(body[0].value, "value", None)
-            if isinstance(value, str):
-                described.update(range(body[0].lineno, body[0].end_lineno + 1))
-    lines = enumerate(source.splitlines(), start=1)
-    return sum(bool(x.strip()) and x.strip()[0] != "#" and n not in described for n, x in lines)
-
-
 def test_support_stays_small():
     """Under 6,000 lines, docstrings and the words of ToyWorld included."""
     lines = {p: p.read_text("utf-8").count("\n") for p in (ROOT / "support").rglob("*.py")}
     assert 1000 < sum(lines.values()) < 6000, lines
+
+
+def imports_of(path: Path) -> set[str]:
+    """Return the modules of support/ that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = path.parents[node.level - 1].relative_to(ROOT) if node.level else Path()
+            base = ".".join((*package.parts, *(node.module or "").split("."))).strip(".")
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("support.")}
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return modules that import each other in a circle, or nothing."""
+    while leaves := {name for name, needs in graph.items() if not needs & graph.keys()}:
+        graph = {name: needs for name, needs in graph.items() if name not in leaves}
+    return sorted(graph)
+
+
+def test_no_module_of_support_imports_itself_in_a_circle():
+    paths = (ROOT / "support").rglob("*.py")
+    graph = {".".join(p.relative_to(ROOT).with_suffix("").parts): imports_of(p) for p in paths}
+    assert circle(graph) == []
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+
+
+def test_the_wheel_holds_every_module_of_support(tmp_path):
+    shutil.copytree(ROOT / "support", tmp_path / "support")
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    build = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
+    command = [sys.executable, "-c", build]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    held = zipfile.ZipFile(tmp_path / done.stdout.splitlines()[-1]).namelist()
+    modules = {shown(path) for path in (ROOT / "support").rglob("*.py")}
+    assert {name for name in held if name.endswith(".py")} == modules
 
 
 def test_no_path_of_another_place():
