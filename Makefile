@@ -47,9 +47,6 @@ export TORCH_HOME := $(CACHE)/torch
 export TORCHINDUCTOR_CACHE_DIR := $(CACHE)/torchinductor
 export TRITON_CACHE_DIR := $(CACHE)/triton
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Threads that wait for each other give up the core soon: on a busy machine, where a waiting thread
-# keeps the one it waits for from running, PyTorch is then many times as fast.
-export GOMP_SPINCOUNT ?= 1000
 export UV_CACHE_DIR ?= $(CACHE)/uv
 ifndef PIP_CACHE_DIR
 export PIP_NO_CACHE_DIR := 1
@@ -61,7 +58,7 @@ book unit form exhaustive notebooks again pages parity: export XDG_CACHE_HOME :=
 # Two processes at a time, and in each one thread: on two cores that is sooner through.
 TWO := --numprocesses=2 --dist=loadfile
 PYTEST := PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=1 $(RUN) pytest -q $(TWO)
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=60
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=600
 
 .NOTPARALLEL:
 .PHONY: help setup-book setup setup-dev setup-bench book test lint unit form notebooks pages \
@@ -126,6 +123,9 @@ again: setup-dev ## Every notebook again, in the opposite order, on two threads 
 	@echo "== Every notebook again: backwards, on two threads"
 	@$(PYTEST) --no-loadscope-reorder $(NBVAL) \
 		$(shell ls -r $(wildcard chapters/*.ipynb solutions/*.ipynb))
+# Here more threads run than a small machine has cores. One that waits must give up its core soon, or
+# it keeps the very thread from running that it waits for.
+again: export GOMP_SPINCOUNT ?= 1000
 again: PYTEST := PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=2 $(RUN) pytest -q $(TWO)
 
 test-torchtext: export PYTHON ?= python3.12 python3.11 python3.10 python3
