@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import urllib.request
@@ -138,6 +139,7 @@ def source(page: Page) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+@functools.cache
 def notebook(path: Path):
     """Return the notebook in the file."""
     return nbformat.read(path, as_version=4)
