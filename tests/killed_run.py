@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from support import checkpoints, generations, training
+from support import checkpoints, training
 from support.training import History, fit, warmup_cosine
 
 X = torch.linspace(-1, 1, 24)[:, None]
@@ -98,7 +98,7 @@ def train(folder, result, forget=False):
 
 def save(folder, epochs, copied=False):
     """Save what `trained_for` returns; with copied, files get their names one by one."""
-    generations.os.fsync = lambda _: None  # what a killed process has written outlives it anyway
+    os.fsync = lambda _: None  # what a killed process has written outlives it anyway
     if copied:
         Path.rename = _copied
     trained_for(epochs).checkpoint().save(folder)
@@ -150,7 +150,7 @@ def _copied(self, target):
 
 # Counting lines, and dying at one of them.
 
-TRACED = [__file__, *(module.__file__ for module in (checkpoints, generations, training))]
+TRACED = [__file__, *(module.__file__ for module in (checkpoints, training))]
 
 
 class Lines:
