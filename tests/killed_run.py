@@ -119,8 +119,24 @@ def in_child(folder, kill_at=None):
     return json.loads(written.read_text())
 
 
+def warm_up():
+    """Load what PyTorch loads when it is used, so that no child has to.
+
+    Nothing here computes gradients: PyTorch may start threads for that, which no fork survives.
+    """
+    run = Run()
+    next(iter(run.loader))
+    for value in run.model.parameters():
+        value.grad = torch.zeros_like(value)
+    nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
+    run.optimizer.step()
+    run.optimizer.load_state_dict(run.optimizer.state_dict())
+    run.result()
+
+
 def main(folder, seed):
     torch.set_num_threads(1)
+    warm_up()
     folder, rng = Path(folder), random.Random(int(seed))
     whole, count, saving = in_child(folder / "whole")
     training_lines = sorted({*range(1, count + 1)} - {*saving})
