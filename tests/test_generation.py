@@ -153,14 +153,14 @@ def test_logits_in_half_precision_give_full_probabilities():
 
 
 WRONG = [
-    ({"temperature": -0.1}, "temperature must be at least 0, given -0.1"),
-    ({"temperature": math.nan}, "given nan"),
+    ({"temperature": -0.1}, "temperature must be at least 0, got -0.1"),
+    ({"temperature": math.nan}, "got nan"),
     ({"temperature": math.inf}, "got inf"),
-    ({"top_k": 0}, "top_k must be at least 1, given 0"),
-    ({"top_k": -3}, "given -3"),
-    ({"top_p": 0.0}, "top_p must be above 0 and at most 1, given 0.0"),
-    ({"top_p": 1.01}, "given 1.01"),
-    ({"top_p": math.nan}, "given nan"),
+    ({"top_k": 0}, "top_k must be at least 1, got 0"),
+    ({"top_k": -3}, "got -3"),
+    ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
+    ({"top_p": 1.01}, "got 1.01"),
+    ({"top_p": math.nan}, "got nan"),
 ]
 
 
@@ -313,8 +313,7 @@ def test_the_last_token_needs_no_position(use_cache):
         ([1, 2], 2, r"one for each text, got ids: \[1, 2\]"),
         (torch.tensor([1, 2]), 2, r"prompts must be \(B, T\), not empty, got \(2,\)"),
         (torch.zeros(2, 0, dtype=torch.long), 2, r"got \(2, 0\)"),
-        ([[1]], 0, "a prompt of 1 and 0 new tokens"),
-        ([[1]], -1, "-1 new tokens"),
+        ([[1]], 0, "new_tokens must be at least 1, got 0"),
         ([[1, 17]], 2, "ids must be from 0 to 16, got 1 to 17"),
         ([[-1]], 2, "got -1 to -1"),
         ([[0.5]], 2, "ids must be integers"),

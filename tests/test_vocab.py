@@ -111,7 +111,7 @@ def test_max_tokens_counts_the_specials_in():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"min_freq": 0}, "min_freq must be at least 1, given 0"),
+        ({"min_freq": 0}, "min_freq must be at least 1, got 0"),
         ({"max_tokens": 0}, "max_tokens must exceed the 0 special tokens, given 0"),
         ({"max_tokens": 2, "specials": ["x", "y"]}, "exceed the 2 special tokens, given 2"),
         ({"specials": ["x", "x"]}, r"more than once: \['x'\]"),
