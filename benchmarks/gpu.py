@@ -21,7 +21,7 @@ import torch
 from support import profile
 from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
 from support.models.gpt import GPT, GPTConfig, language_model_loss
-from support.models.masking import PretrainingBatch
+from support.models.masking import pretraining_batch
 
 STEPS = 10
 MASKED = 0.15
@@ -76,7 +76,7 @@ def bert_base(small: bool):
     n_masked = int(MASKED * length)
     columns = torch.stack([torch.randperm(length)[:n_masked].sort().values for _ in range(rows)])
     positions = (columns + length * torch.arange(rows)[:, None]).flatten()
-    batch = PretrainingBatch(
+    batch = pretraining_batch(
         ids,
         (torch.arange(length) >= length // 2).long().expand(rows, -1).contiguous(),
         torch.full((rows,), length),
@@ -128,7 +128,7 @@ def wait() -> None:
 def to(batch, device: torch.device):
     """Return a tuple of tensors on a device."""
     moved = [part.to(device) for part in batch]
-    return type(batch)(*moved) if isinstance(batch, PretrainingBatch) else tuple(moved)
+    return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 
 from support.models import bert as module
 from support.models.bert import (
-    MINILM,
     Bert,
     BertConfig,
     BertForPretraining,
@@ -20,7 +19,8 @@ from support.models.bert import (
     TokenClassifier,
     pretraining_loss,
 )
-from support.models.masking import PretrainingBatch
+from support.models.masking import pretraining_batch
+from support.models.pretrained import load_bert
 from tests.exactness import EXACT_TYPES, TOLERANCE, close, rounded_anew
 
 exact_types = pytest.mark.parametrize("dtype", EXACT_TYPES, ids=str)
@@ -79,7 +79,13 @@ def random_batch(b=5, t=11, extra=3, empty=True):
     positions = chosen.flatten().nonzero()[:, 0]
     targets = torch.randint(19, (len(positions),))
     is_next = torch.randint(2, (b,))
-    return PretrainingBatch(ids, segments, lengths, positions, targets, is_next), real
+    return pretraining_batch(ids, segments, lengths, positions, targets, is_next), real
+
+
+def changed(batch, **fields):
+    """Return the batch with other fields, and the rows and places that follow from them."""
+    ids, segments, lengths, positions, targets, is_next, *_ = batch._replace(**fields)
+    return pretraining_batch(ids, segments, lengths, positions, targets, is_next)
 
 
 # ---------------------------------------------------------------------------------- the library
@@ -106,7 +112,7 @@ def both_models(library, name, own, folder, config, seed, dtype=torch.float32):
     torch.manual_seed(seed)
     theirs = rounded_anew(getattr(library, name)(library.BertConfig(**config))).eval()
     theirs.save_pretrained(folder)
-    return theirs.to(dtype), own.from_pretrained(folder).to(dtype)
+    return theirs.to(dtype), load_bert(folder, own).to(dtype)
 
 
 @exact_types
@@ -202,7 +208,7 @@ def test_the_real_minilm_gives_the_librarys_states(library):
     folder = Path(spec.submodule_search_locations[0]) / "model"
     tokenizer = library.BertTokenizerFast.from_pretrained(folder)
     theirs = library.BertModel.from_pretrained(folder).eval()
-    ours = Bert.from_pretrained(folder)
+    ours = load_bert(folder)
     pairs = list(zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True))
     for texts in (SENTENCES, pairs):
         coded = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=True)
@@ -218,16 +224,6 @@ def test_the_real_minilm_gives_the_librarys_states(library):
             close(own[real], other[real])
         close(ours.pool(states[-1]), expected.pooler_output)
     assert sum(value.numel() for value in ours.parameters()) == 22_713_216
-
-
-@pytest.mark.parametrize("name", [MINILM, f"sentence-transformers/{MINILM}"])
-def test_the_name_of_minilm_stands_for_its_folder(monkeypatch, tmp_path, name):
-    model = small_bert()
-    model.save_pretrained(tmp_path)
-    asked = []
-    monkeypatch.setattr(module.datasets, "minilm", lambda source: asked.append(source) or tmp_path)
-    assert torch.equal(Bert.from_pretrained(name).tokens.weight, model.tokens.weight)
-    assert asked == ["real"]
 
 
 # ---------------------------------------------------------------------------- the input, padding
@@ -306,7 +302,7 @@ def slow_losses(model, batch):
 @seeds(15)
 def test_the_losses_count_each_prediction_once_and_nothing_else(monkeypatch, seed, dtype):
     torch.manual_seed(seed)
-    monkeypatch.setattr(module, "PIECE", [module.PIECE, 1, 3][seed % 3])
+    monkeypatch.setattr(module, "ROWS_CPU", [module.ROWS_CPU, 1, 3][seed % 3])
     model = small_pretraining(dtype)
     batch, _ = random_batch(some(1, 9), some(1, 9), extra=some(0, 4))
     losses = model(batch)
@@ -341,7 +337,7 @@ def test_the_losses_are_pytorchs_cross_entropy_over_all_logits():
 @pytest.mark.parametrize("empty", [True, False])
 def test_pieces_of_a_batch_give_the_states_of_the_whole(monkeypatch, piece, empty):
     torch.manual_seed(4)
-    monkeypatch.setattr(module, "PIECE", piece)
+    monkeypatch.setattr(module, "ROWS_CPU", piece)
     model = small_pretraining(torch.float64)
     for b in (1, 2, 7, 8, 16, 19):
         batch, _ = random_batch(b, 10, 2, empty)
@@ -353,11 +349,15 @@ def test_pieces_of_a_batch_give_the_states_of_the_whole(monkeypatch, piece, empt
 
 def test_only_what_is_needed_is_computed(monkeypatch):
     torch.manual_seed(5)
-    monkeypatch.setattr(module, "PIECE", 3)
+    monkeypatch.setattr(module, "ROWS_CPU", 3)
     model = small_pretraining()
     batch, _ = random_batch(7, 10, extra=4)
-    batch = batch._replace(lengths=torch.tensor([1, 2, 3, 5, 5, 6, 10]))
-    batch = batch._replace(positions=torch.tensor([0, 85, 86]), targets=torch.tensor([3, 4, 5]))
+    batch = changed(
+        batch,
+        lengths=torch.tensor([1, 2, 3, 5, 5, 6, 10]),
+        positions=torch.tensor([0, 85, 86]),
+        targets=torch.tensor([3, 4, 5]),
+    )
     texts, last = [], []
     model.bert.register_forward_pre_hook(lambda _, x: texts.append(tuple(x[0].shape)))
     layer = model.bert.encoder.layers[-1].feed_forward
@@ -371,13 +371,13 @@ def test_a_row_without_predictions_still_has_its_next_sentence():
     model = small_pretraining()
     batch, _ = random_batch(4, 9)
     at = int(batch.positions[-1])
-    few = batch._replace(positions=batch.positions[-1:], targets=batch.targets[-1:])
+    few = changed(batch, positions=batch.positions[-1:], targets=batch.targets[-1:])
     states, first = model.states(few)
     full = model.bert(batch.ids, batch.segments, batch.lengths)
     close(states, full.flatten(0, 1)[[at]])
     close(first, full[:, 0])
     with pytest.raises(ValueError, match="nothing to predict"):
-        model(batch._replace(positions=batch.positions[:0], targets=batch.targets[:0]))
+        model(changed(batch, positions=batch.positions[:0], targets=batch.targets[:0]))
 
 
 def test_nothing_in_the_padding_moves_the_losses():
@@ -388,7 +388,8 @@ def test_nothing_in_the_padding_moves_the_losses():
     expected = model(batch)
     for seed in range(3):
         torch.manual_seed(seed)
-        other = batch._replace(
+        other = changed(
+            batch,
             ids=torch.where(real, batch.ids, torch.randint(19, real.shape)),
             segments=torch.where(real, batch.segments, torch.randint(2, real.shape)),
         )
@@ -402,7 +403,8 @@ def test_the_width_of_the_padding_does_not_move_the_losses():
     model = small_pretraining(torch.float64)
     batch, _ = random_batch(9, 12, extra=0)
     expected = model(batch)
-    wide = batch._replace(
+    wide = changed(
+        batch,
         ids=F.pad(batch.ids, (0, 9)),
         segments=F.pad(batch.segments, (0, 9)),
         positions=batch.positions // 12 * 21 + batch.positions % 12,
@@ -419,7 +421,7 @@ def test_a_real_token_or_segment_does_move_them():
     for name, size in (("ids", 19), ("segments", 2)):
         value = getattr(batch, name).clone()
         value[-1, 2] = (value[-1, 2] + 1) % size
-        for own, before in zip(model(batch._replace(**{name: value})), expected, strict=True):
+        for own, before in zip(model(changed(batch, **{name: value})), expected, strict=True):
             assert (own - before).abs() > 1e-6, name
 
 
@@ -480,7 +482,7 @@ def test_weights_start_normal_and_small():
     ids, segments, lengths = torch.randint(300, (9, 20)), torch.zeros(9, 20).long(), None
     lengths = torch.full((9,), 20)
     positions, is_next = torch.arange(0, 180, 3), torch.randint(2, (9,))
-    batch = PretrainingBatch(ids, segments, lengths, positions, ids.view(-1)[::3], is_next)
+    batch = pretraining_batch(ids, segments, lengths, positions, ids.view(-1)[::3], is_next)
     masked, following = model(batch)
     assert masked.item() == pytest.approx(math.log(300), abs=0.2)
     assert following.item() == pytest.approx(math.log(2), abs=0.2)
@@ -515,7 +517,7 @@ def test_heads_are_linear_maps_of_what_they_name():
     start, end = span(ids, segments, lengths)
     close(torch.stack((start, end), dim=-1), hidden @ span.span.weight.T)
     for head in (TextClassifier, TokenClassifier):
-        with pytest.raises(ValueError, match="n_classes must be at least 1, given 0"):
+        with pytest.raises(ValueError, match="n_classes must be at least 1, got 0"):
             head(bert, 0)
 
 
@@ -555,9 +557,9 @@ def test_targets_outside_the_vocabulary_are_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_heads": 5}, "d_model 12 must be a positive multiple of n_heads 5"),
+        ({"n_heads": 5}, "d_model 12 must be a multiple of n_heads 5"),
         ({"activation": "swish"}, "activation must be one of .*got 'swish'"),
-        ({"max_length": 0}, "max_length must be at least 1, given 0"),
+        ({"max_length": 0}, "max_length must be at least 1, got 0"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
     ],
 )

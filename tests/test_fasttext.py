@@ -257,7 +257,7 @@ def test_unseen_forms_are_near_their_relatives():
 
 def test_training_refuses_what_makes_no_sense(toy_text):
     for name in ("dim", "window", "negatives", "epochs", "buckets"):
-        with pytest.raises(ValueError, match=f"{name} must be at least 1, given 0"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
             fasttext.train(toy_text, **{name: 0})
 
 

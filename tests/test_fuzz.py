@@ -141,7 +141,7 @@ def test_the_command_says_what_it_found_and_fails(monkeypatch, capsys):
 def _gpt_folder(tmp_path):
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocab_size=5, d_model=4, n_layers=1, n_heads=2, max_length=4))
-    model.save_pretrained(tmp_path)
+    pretrained.save(model, tmp_path)
     return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
@@ -151,7 +151,7 @@ def test_only_clear_errors_come_out_of_the_librarys_checkpoints(tmp_path, broken
     files = _gpt_folder(tmp_path)
 
     def check(path):
-        GPT.from_pretrained(path.parent)
+        pretrained.load_gpt(path.parent)
 
     reader = Reader(
         f"checkpoint of the library, {broken}",
@@ -256,7 +256,7 @@ def test_any_value_in_a_config_is_taken_or_refused_clearly(tmp_path_factory, cha
     config = json.loads((folder / "good.json").read_text()) | changes
     (folder / "config.json").write_text(json.dumps(config))
     try:
-        GPT.from_pretrained(folder)
+        pretrained.load_gpt(folder)
     except ValueError as error:
         assert type(error) is ValueError
 

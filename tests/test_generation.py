@@ -153,14 +153,14 @@ def test_logits_in_half_precision_give_full_probabilities():
 
 
 WRONG = [
-    ({"temperature": -0.1}, "temperature must be at least 0, given -0.1"),
-    ({"temperature": math.nan}, "given nan"),
+    ({"temperature": -0.1}, "temperature must be at least 0, got -0.1"),
+    ({"temperature": math.nan}, "got nan"),
     ({"temperature": math.inf}, "got inf"),
-    ({"top_k": 0}, "top_k must be at least 1, given 0"),
-    ({"top_k": -3}, "given -3"),
-    ({"top_p": 0.0}, "top_p must be above 0 and at most 1, given 0.0"),
-    ({"top_p": 1.01}, "given 1.01"),
-    ({"top_p": math.nan}, "given nan"),
+    ({"top_k": 0}, "top_k must be at least 1, got 0"),
+    ({"top_k": -3}, "got -3"),
+    ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
+    ({"top_p": 1.01}, "got 1.01"),
+    ({"top_p": math.nan}, "got nan"),
 ]
 
 
@@ -313,8 +313,7 @@ def test_the_last_token_needs_no_position(use_cache):
         ([1, 2], 2, r"one for each text, got ids: \[1, 2\]"),
         (torch.tensor([1, 2]), 2, r"prompts must be \(B, T\), not empty, got \(2,\)"),
         (torch.zeros(2, 0, dtype=torch.long), 2, r"got \(2, 0\)"),
-        ([[1]], 0, "a prompt of 1 and 0 new tokens"),
-        ([[1]], -1, "-1 new tokens"),
+        ([[1]], 0, "new_tokens must be at least 1, got 0"),
         ([[1, 17]], 2, "ids must be from 0 to 16, got 1 to 17"),
         ([[-1]], 2, "got -1 to -1"),
         ([[0.5]], 2, "ids must be integers"),
@@ -362,3 +361,31 @@ def test_the_model_is_not_a_trivial_one():
     """The tests above need texts that depend on all that came before."""
     rows = {tuple(row) for row in generate(MODEL, [[i] for i in range(17)], 8, temperature=0)}
     assert len(rows) > 8
+
+
+# ------------------------------------------------------------------ logits that are no distribution
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_logits_that_give_no_distribution_are_refused(bad):
+    logits = torch.tensor([[0.0, 1.0, 2.0], [0.0, bad, 2.0]])
+    for rule in RULES:
+        with pytest.raises(ValueError, match=f"must be finite, got {bad}"):
+            next_token_probabilities(logits, **rule)
+
+
+def test_a_token_may_be_forbidden_but_not_all_of_them():
+    nothing = -math.inf
+    for rule in RULES:
+        p = next_token_probabilities(torch.tensor([[0.0, nothing, nothing]]), **rule)
+        assert p.tolist() == [[1.0, 0.0, 0.0]]
+        with pytest.raises(ValueError, match="must be finite, got -inf"):
+            next_token_probabilities(torch.full((1, 3), nothing), **rule)
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_broken_model_writes_nothing(bad, temperature):
+    broken = small_gpt()
+    with torch.no_grad():
+        broken.final_norm.weight.fill_(bad)
+    with pytest.raises(ValueError, match="the greatest logit of a row must be finite"):
+        generate(broken, [[1]], 2, temperature=temperature)

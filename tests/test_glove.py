@@ -117,7 +117,7 @@ def test_a_large_corpus_is_counted_in_chunks_alike(monkeypatch):
 
 @pytest.mark.parametrize("window", [0, -1])
 def test_window_below_one_is_refused(window):
-    with pytest.raises(ValueError, match=f"window must be at least 1, given {window}"):
+    with pytest.raises(ValueError, match=f"window must be at least 1, got {window}"):
         glove.count(Corpus.from_text("a b"), window)
 
 
@@ -377,14 +377,14 @@ def test_progress_counts_pairs_and_is_off_in_smoke(monkeypatch, capsys):
 @pytest.mark.parametrize("name", ["dim", "epochs", "blocks"])
 @pytest.mark.parametrize("value", [0, -3])
 def test_sizes_below_one_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, given {value}"):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got {value}"):
         glove.train(random_counts(), **{name: value})
 
 
 @pytest.mark.parametrize("name", ["lr", "x_max", "alpha"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
 def test_rates_and_weights_not_above_zero_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be above 0, given {value}"):
+    with pytest.raises(ValueError, match=f"{name} must be above 0, got {value}"):
         glove.train(random_counts(), **{name: value})
 
 

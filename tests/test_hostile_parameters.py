@@ -222,7 +222,6 @@ TABLE = [
     (make(transformer.Positions, max_length=4, learned=True), "d_model", SIZES),
     (make(transformer.FeedForward, d_model=4, d_ff=8), "d_ff", SIZES),
     (make(transformer.Encoder, d_model=4, n_heads=2, d_ff=8), "n_layers", (-1, 1.5, True, None)),
-    (loss, "chunk", SIZES[:-1]),
     (loss, "targets", (torch.tensor([0, 5]), torch.tensor([-1, 0]), torch.tensor([0]),
         torch.tensor([0.0, 1.0]))),
     (loss, "states", (ONES[:, :2], ONES[:1], ONES[0])),
@@ -267,6 +266,7 @@ def number(i) -> str:
     return f"{i}-{name}-{value!r:.20}".replace("\n", " ")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("i", range(len(CASES)), ids=number)
 def test_what_cannot_be_meant_is_refused_with_one_clear_error(i):
     call, name, value = CASES[i]
@@ -301,14 +301,6 @@ def test_integers_of_numpy_are_integers():
     assert gpt_config(d_model=np.int64(4), n_layers=0).config.d_model == 4
 
 
-def test_a_model_that_gives_nan_writes_nothing():
-    broken = gpt.GPT(GPT.config)
-    nn.init.constant_(broken.final_norm.weight, NAN)
-    for temperature in (0, 1):
-        with pytest.raises(ValueError, match="logits are NaN"):
-            gpt.generate(broken, [[1]], 2, temperature=temperature)
-
-
 def test_the_coldest_temperature_is_greedy():
     logits = torch.randn(50, 20, generator=torch.Generator().manual_seed(0)) * 1e3
     cold = next_token(logits=logits, temperature=gpt.COLDEST)
@@ -322,5 +314,5 @@ def test_a_window_of_any_size_ends():
 
 @pytest.mark.parametrize("value", [True, False, 1.0, "1", None, np.bool_(True)])
 def test_what_is_no_integer_is_called_so(value):
-    with pytest.raises(ValueError, match=f"k must be an integer, given {re.escape(repr(value))}"):
+    with pytest.raises(ValueError, match=f"k must be an integer, got {re.escape(repr(value))}"):
         VECTORS.most_similar("a", k=value)

@@ -14,6 +14,7 @@ import torch
 
 from support import checkpoints
 from support.data import datasets
+from support.models import pretrained
 from support.models.bert import Bert, BertConfig, TextClassifier
 from support.models.gpt import GPT, GPTConfig
 from support.text.bpe import BPETokenizer
@@ -95,8 +96,8 @@ def made(tmp_path_factory):
     """Return a folder with one of each thing that can be read; not to be changed."""
     folder = tmp_path_factory.mktemp("made")
     sizes = {"vocab_size": 7, "d_model": 4, "n_layers": 1, "n_heads": 1, "max_length": 5}
-    Bert(BertConfig(**sizes, d_ff=4)).save_pretrained(folder / "bert")
-    GPT(GPTConfig(**sizes)).save_pretrained(folder / "gpt")
+    pretrained.save(Bert(BertConfig(**sizes, d_ff=4)), folder / "bert")
+    pretrained.save(GPT(GPTConfig(**sizes)), folder / "gpt")
     (folder / "bert" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
     (folder / "bert" / "tokenizer_config.json").write_text("{}")
     Run().go(1, folder / "run")
@@ -118,12 +119,12 @@ def vectors(format):
 
 PLACES = {
     "run/epoch-0001.safetensors": resume,
-    "bert/model.safetensors": Bert.from_pretrained,
-    "bert/config.json": TextClassifier.from_pretrained,
+    "bert/model.safetensors": pretrained.load_bert,
+    "bert/config.json": lambda folder: pretrained.load_bert(folder, TextClassifier),
     "bert/vocab.txt": WordPieceTokenizer.from_folder,
     "bert/tokenizer_config.json": WordPieceTokenizer.from_folder,
-    "gpt/model.safetensors": GPT.from_pretrained,
-    "gpt/config.json": GPT.from_pretrained,
+    "gpt/model.safetensors": pretrained.load_gpt,
+    "gpt/config.json": pretrained.load_gpt,
     "new/tokenizer.json": tokenizer,
     "new/text.txt": lambda folder: datasets.from_file(folder / "text.txt"),
     "new/questions.txt": lambda folder: read_analogies(folder / "questions.txt"),
@@ -153,11 +154,11 @@ def test_a_pickle_in_place_of_a_file_is_refused(made, tmp_path, trap, place):
 def test_a_pickle_beside_the_weights_is_not_opened(made, tmp_path, kind):
     folder = Path(shutil.copytree(made / kind, tmp_path / kind))
     (folder / "pytorch_model.bin").write_bytes(as_torch(Planted(tmp_path / "trace")))
-    model = {"bert": Bert, "gpt": GPT}[kind]
-    model.from_pretrained(folder)
+    load = {"bert": pretrained.load_bert, "gpt": pretrained.load_gpt}[kind]
+    load(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="holds no model.safetensors"):
-        model.from_pretrained(folder)
+        load(folder)
     assert not (tmp_path / "trace").exists()
 
 
@@ -169,7 +170,7 @@ DATA = {
     "mnist/t10k-images-idx3-ubyte": lambda: datasets.mnist("test", source="real"),
     "analogies/capital-common-countries.txt": lambda: datasets.analogies(source="real"),
     "glove/glove.6B.50d.txt": lambda: datasets.glove(source="real"),
-    "all-MiniLM-L6-v2/model.safetensors": lambda: Bert.from_pretrained("all-MiniLM-L6-v2"),
+    "all-MiniLM-L6-v2/model.safetensors": lambda: datasets.minilm(source="real"),
 }
 
 

@@ -97,7 +97,7 @@ def test_sinusoids_of_an_odd_width_are_refused(d_model):
 
 
 def test_no_positions_are_refused():
-    with pytest.raises(ValueError, match="max_length must be at least 1, given 0"):
+    with pytest.raises(ValueError, match="max_length must be at least 1, got 0"):
         Positions(0, 4, learned=True)
 
 
@@ -376,7 +376,7 @@ def test_a_cache_does_not_take_another_batch_or_more_than_its_capacity():
     decoder, cache = Decoder(2, *SIZES), Decoder(2, *SIZES).new_cache(3, 5)
     x, memory = torch.randn(2, 3, D), torch.randn(2, 5, D)
     decoder(x[:, :2], memory, cache=cache)
-    with pytest.raises(ValueError, match=r"the cache holds \(2, 3, 3, 4\), given \(1, 3, 1, 4\)"):
+    with pytest.raises(ValueError, match=r"the cache holds \(2, 3, 3, 4\), got \(1, 3, 1, 4\)"):
         decoder(x[:1, 2:], memory[:1], cache=cache)
     with pytest.raises(ValueError, match="the cache takes 3 positions, asked for 4"):
         decoder(x[:, :2], memory, cache=cache)
@@ -451,12 +451,12 @@ def test_shapes_that_do_not_fit_are_refused():
         model(x, x, source_mask=torch.ones(1, 1, 5, dtype=torch.bool))
     with pytest.raises(ValueError, match="attn_mask must be boolean"):
         model(x, x, target_mask=torch.zeros(5, 5))
-    with pytest.raises(ValueError, match="d_model 12 must be a positive multiple of n_heads 5"):
+    with pytest.raises(ValueError, match="d_model 12 must be a multiple of n_heads 5"):
         Encoder(1, D, 5, FF)
 
 
 def test_a_negative_number_of_layers_is_refused():
-    with pytest.raises(ValueError, match="n_layers must be at least 0, given -1"):
+    with pytest.raises(ValueError, match="n_layers must be at least 0, got -1"):
         Encoder(-1, 8, 2, 16)
 
 

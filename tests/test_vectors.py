@@ -122,7 +122,7 @@ def test_the_number_of_neighbors_is_limited_by_the_words_left():
     assert len(vectors.most_similar("w0", 99, exclude=["w0", "w1", "w1"])) == 3
     assert vectors.most_similar("w0", exclude=["w1", "w2", "w3", "w4"]) == []
     for k in (0, -1):
-        with pytest.raises(ValueError, match=f"k must be at least 1, given {k}"):
+        with pytest.raises(ValueError, match=f"k must be at least 1, got {k}"):
             vectors.most_similar("w0", k)
 
 

@@ -110,8 +110,8 @@ def test_max_tokens_counts_the_specials_in():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"min_freq": 0}, "min_freq must be at least 1, given 0"),
-        ({"max_tokens": 2, "specials": ["x", "y"]}, "max_tokens must be at least 3, given 2"),
+        ({"min_freq": 0}, "min_freq must be at least 1, got 0"),
+        ({"max_tokens": 2, "specials": ["x", "y"]}, "max_tokens must be at least 3, got 2"),
         ({"specials": ["x", "x"]}, r"more than once: \['x'\]"),
     ],
 )

@@ -211,10 +211,10 @@ def test_examples_repeat_with_their_seed():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"window": 0}, "window must be at least 1, given 0"),
-        ({"negatives": 0}, "negatives must be at least 1, given 0"),
-        ({"subsample": -1e-5}, "subsample must be at least 0, given -1e-05"),
-        ({"subsample": math.nan}, "subsample must be at least 0, given nan"),
+        ({"window": 0}, "window must be at least 1, got 0"),
+        ({"negatives": 0}, "negatives must be at least 1, got 0"),
+        ({"subsample": -1e-5}, "subsample must be at least 0, got -1e-05"),
+        ({"subsample": math.nan}, "subsample must be at least 0, got nan"),
     ],
 )
 def test_examples_refuse_what_makes_no_sense(arguments, message):
@@ -544,14 +544,14 @@ def test_an_absurd_learning_rate_is_reported(model, loss, toy_text):
     [
         ({"model": "glove"}, "model must be 'skipgram' or 'cbow', given 'glove'"),
         ({"loss": "softmax"}, "loss must be 'negative' or 'hierarchical', given 'softmax'"),
-        ({"dim": 0}, "dim must be at least 1, given 0"),
-        ({"window": 0}, "window must be at least 1, given 0"),
-        ({"negatives": 0}, "negatives must be at least 1, given 0"),
-        ({"epochs": 0}, "epochs must be at least 1, given 0"),
-        ({"subsample": -0.1}, "subsample must be at least 0, given -0.1"),
-        ({"lr": -0.1}, "lr must be at least 0, given -0.1"),
-        ({"lr": math.nan}, "lr must be at least 0, given nan"),
-        ({"batch": BLOCK - 1}, f"batch must be at least {BLOCK}, given {BLOCK - 1}"),
+        ({"dim": 0}, "dim must be at least 1, got 0"),
+        ({"window": 0}, "window must be at least 1, got 0"),
+        ({"negatives": 0}, "negatives must be at least 1, got 0"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"subsample": -0.1}, "subsample must be at least 0, got -0.1"),
+        ({"lr": -0.1}, "lr must be at least 0, got -0.1"),
+        ({"lr": math.nan}, "lr must be at least 0, got nan"),
+        ({"batch": BLOCK - 1}, f"batch must be at least {BLOCK}, got {BLOCK - 1}"),
         ({"subsample": 1e-30}, "words left after subsampling; raise the threshold"),
     ],
 )

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from support import checks
-from support.data import datasets
-from support.models import pretrained
 from support.models.masking import PretrainingBatch
 from support.models.transformer import (
     ACTIVATIONS,
@@ -24,8 +20,7 @@ from support.models.transformer import (
     padding_mask,
 )
 
-MINILM = "all-MiniLM-L6-v2"
-PIECE = 128  # rows of a batch that go through a CPU together, padded to the longest of them
+ROWS_CPU = 128  # rows of a batch that go through a CPU together, padded to the longest of them
 
 
 @dataclass(frozen=True)
@@ -56,47 +51,11 @@ class BertConfig:
         checks.rates(dropout=self.dropout, attention_dropout=self.attention_dropout)
 
 
-class Checkpoint:
-    """What every model here can do: read and write checkpoints of the Transformers library."""
-
-    architecture: str  # the library's class
-
-    @classmethod
-    def from_pretrained(cls, path_or_name: str | Path):
-        """Return a model with the weights of a checkpoint of the library, in eval mode.
-
-        Reads config.json and model.safetensors in a folder; the name "all-MiniLM-L6-v2" stands
-        for the encoder of datasets.minilm. Heads that the model does not have are left out.
-        Raises: FileNotFoundError; ValueError, naming them, for keys that are unknown or missing
-        and for options that this BERT does not have.
-        """
-        if str(path_or_name).removeprefix("sentence-transformers/") == MINILM:
-            path_or_name = datasets.minilm(source="real")
-        config, state = pretrained.load(path_or_name, pretrained.BERT, BertConfig)
-        bert = Bert(config)
-        if cls is Bert:
-            model = bert
-        elif "n_classes" in inspect.signature(cls).parameters:
-            model = cls(bert, len(state.get("classifier.weight", [0])))
-        else:
-            model = cls(bert)
-        pretrained.fill(model, state, path_or_name)
-        return model.eval()
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write a checkpoint that the library's class loads; each file is written whole."""
-        config = self.config if isinstance(self, Bert) else self.bert.config
-        state = self.state_dict()
-        pretrained.save(folder, pretrained.BERT, config, state, self.architecture)
-
-
-class Bert(Checkpoint, nn.Module):
+class Bert(nn.Module):
     """Token, segment and learned position embeddings, a post-norm encoder, and the pooler.
 
     Source: Devlin et al. 2019, section 3 and figure 2.
     """
-
-    architecture = "BertModel"
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -149,14 +108,12 @@ class Bert(Checkpoint, nn.Module):
         return torch.tanh(self.pooler(hidden[:, 0]))
 
 
-class BertForPretraining(Checkpoint, nn.Module):
+class BertForPretraining(nn.Module):
     """BERT with its heads for masked language modeling (tied) and next-sentence prediction.
 
     The masked-LM head maps a state back into the space of the embeddings and multiplies by the
     token embedding itself. Source: Devlin et al. 2019, section 3.1.
     """
-
-    architecture = "BertForPreTraining"
 
     def __init__(self, bert: Bert):
         super().__init__()
@@ -195,25 +152,20 @@ class BertForPretraining(Checkpoint, nn.Module):
         """Return the states (P, d_model) at batch.positions, and those (B, d_model) of [CLS].
 
         Nothing else is computed where it is not needed: on the CPU the rows, which are in order of
-        length, go through in pieces without most of the padding; and the last layer computes the
-        first position and those to be predicted, no others.
+        length, go through in pieces without most of the padding; and the last layer computes
+        batch.rows, the first position and those to be predicted, no others.
         """
-        length = batch.ids.shape[1]
-        row, column = batch.positions // length, batch.positions % length
-        counts = torch.bincount(row, minlength=len(batch.ids))
-        # Where each prediction goes: the first place of a row is for [CLS].
-        place = 1 + torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
-        rows = row.new_zeros(len(batch.ids), 1 + int(counts.max()))
-        rows[row, place] = column
-        size = PIECE if batch.ids.device.type == "cpu" else len(batch.ids)
+        on_cpu = batch.ids.device.type == "cpu"
+        size = ROWS_CPU if on_cpu else len(batch.ids)
         parts = []
         for start in range(0, len(batch.ids), size):
             own = slice(start, start + size)
-            cut = int(batch.lengths[own].max())
+            # To read the lengths from a GPU, the program would have to wait for it.
+            cut = int(batch.lengths[own].max()) if on_cpu else batch.ids.shape[1]
             ids, segments = batch.ids[own, :cut], batch.segments[own, :cut]
-            parts.append(self.bert(ids, segments, batch.lengths[own], rows=rows[own]))
+            parts.append(self.bert(ids, segments, batch.lengths[own], rows=batch.rows[own]))
         states = torch.cat(parts)  # (B, 1 + most predictions of a row, d_model)
-        return states[row, place], states[:, 0]
+        return states.flatten(0, 1)[batch.places], states[:, 0]
 
 
 def pretraining_loss(model: nn.Module, batch: PretrainingBatch) -> torch.Tensor:
@@ -222,10 +174,8 @@ def pretraining_loss(model: nn.Module, batch: PretrainingBatch) -> torch.Tensor:
     return masked + following
 
 
-class TextClassifier(Checkpoint, nn.Module):
+class TextClassifier(nn.Module):
     """BERT and a linear map of the pooled state: for one text, or a pair in two segments."""
-
-    architecture = "BertForSequenceClassification"
 
     def __init__(self, bert: Bert, n_classes: int):
         super().__init__()
@@ -239,10 +189,8 @@ class TextClassifier(Checkpoint, nn.Module):
         return self.classifier(self.dropout(pooled))
 
 
-class TokenClassifier(Checkpoint, nn.Module):
+class TokenClassifier(nn.Module):
     """BERT and a linear map of every token's state: for tags."""
-
-    architecture = "BertForTokenClassification"
 
     def __init__(self, bert: Bert, n_classes: int):
         super().__init__()
@@ -255,10 +203,8 @@ class TokenClassifier(Checkpoint, nn.Module):
         return self.classifier(self.dropout(self.bert(ids, segments, lengths)))
 
 
-class SpanClassifier(Checkpoint, nn.Module):
+class SpanClassifier(nn.Module):
     """BERT and two scores for every token: that the answer starts there, and that it ends there."""
-
-    architecture = "BertForQuestionAnswering"
 
     def __init__(self, bert: Bert):
         super().__init__()

@@ -1,11 +1,10 @@
-"""GPT by hand: the decoder-only language model, its loss, its batches, and its checkpoints."""
+"""GPT by hand: the decoder-only language model, its loss, its batches, and what it writes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from support import checks
-from support.models import pretrained
 from support.models.transformer import (
     Dropout,
     KeyValueCache,
@@ -125,23 +123,6 @@ class GPT(nn.Module):
         most = self.config.max_length if capacity is None else capacity
         return [KeyValueCache(most) for _ in self.layers]
 
-    @classmethod
-    def from_pretrained(cls, path: str | Path) -> GPT:
-        """Return a checkpoint of the Transformers library's GPT-2 in a folder, in eval mode.
-
-        Raises: FileNotFoundError; ValueError, naming them, for keys that are unknown or missing
-        and for options that this GPT does not have.
-        """
-        config, state = pretrained.load(path, pretrained.GPT2, GPTConfig)
-        model = cls(config)
-        pretrained.fill(model, state, path)
-        return model.eval()
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write a checkpoint that the library's GPT2LMHeadModel loads; each file whole."""
-        state = self.state_dict()
-        pretrained.save(folder, pretrained.GPT2, self.config, state, "GPT2LMHeadModel")
-
 
 def language_model_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Return the mean loss in nats of predicting targets (B, T) from ids (B, T), as GPT's batches.
@@ -201,11 +182,12 @@ def next_token_probabilities(
 
     First temperature divides the logits, and 0 keeps only the most likely token; then top_k keeps
     that many of the most likely, and top_p the fewest whose probabilities sum to it at least. Of
-    equals, the token of the lower id comes first.
-    Raises: ValueError for arguments out of range.
+    equals, the token of the lower id comes first. A token whose logit is -inf never comes.
+    Raises: ValueError for arguments out of range, and for logits that are NaN, inf, or all -inf.
     Source: Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p).
     """
     _check_sampling(temperature, top_k, top_p)
+    _check_logits(logits)
     if temperature == 0:
         top_k, temperature = 1, 1.0
     p = (logits.float() / temperature).softmax(-1)
@@ -242,14 +224,15 @@ def generate(
     Args: prompts (B, T), or B lists of ids of any lengths from 1; new_tokens, the most for each;
     temperature (0 is greedy), top_k and top_p as in next_token_probabilities. The same seed draws
     the same text, with or without the cache (but for rounding).
-    Raises: ValueError for an empty prompt, arguments out of range, ids outside the vocabulary, or
-    if the longest prompt and new_tokens do not fit into the model's positions.
+    Raises: ValueError for an empty prompt, arguments out of range, ids outside the vocabulary,
+    logits that give no distribution, or if the longest prompt and new_tokens do not fit into the
+    model's positions.
     """
     _check_sampling(temperature, top_k, top_p)
     ids, padding = _align(prompts, next(model.parameters()).device)
     most = model.config.max_length
-    checks.integers(-math.inf, new_tokens=new_tokens)
-    if new_tokens < 1 or ids.shape[1] + new_tokens - 1 > most:
+    checks.integers(1, new_tokens=new_tokens)
+    if ids.shape[1] + new_tokens - 1 > most:
         raise ValueError(
             f"a prompt of {ids.shape[1]} and {new_tokens} new tokens do not fit into {most}"
         )
@@ -268,9 +251,8 @@ def generate(
         for _ in range(new_tokens):
             states = model(fresh if use_cache else ids, cache=cache, padding=padding)
             logits = model.logits(states[:, -1])  # (B, V)
-            if logits.isnan().any():
-                raise ValueError("the model's logits are NaN: its weights or its training failed")
             if temperature == 0:
+                _check_logits(logits)
                 chosen = logits.argmax(-1, keepdim=True)
             else:
                 p = next_token_probabilities(logits, **rule)
@@ -303,13 +285,26 @@ def _align(prompts, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | 
         raise ValueError(f"prompts must not be empty, got lengths {lengths}")
     longest = max(lengths)
     rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+    if min(lengths) == longest:
+        return torch.tensor(rows, device=device), None
     padding = torch.tensor([longest - n for n in lengths], device=device)
-    return torch.tensor(rows, device=device), padding if bool(padding.any()) else None
+    return torch.tensor(rows, device=device), padding
 
 
 def _until(row: list[int], stop: set[int]) -> list[int]:
     end = next((i for i, token in enumerate(row) if token in stop), len(row) - 1)
     return row[: end + 1]
+
+
+def _check_logits(logits: torch.Tensor) -> None:
+    """Raise ValueError unless each row (B, V) has a greatest logit, and that one is finite."""
+    highest = logits.amax(-1)  # NaN where any logit of the row is
+    if not highest.isfinite().all():
+        given = highest[~highest.isfinite()][0].item()
+        raise ValueError(
+            f"the greatest logit of a row must be finite, got {given}: the weights or the training "
+            "of the model failed, or -inf forbids every token"
+        )
 
 
 def _check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:

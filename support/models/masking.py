@@ -36,7 +36,11 @@ class SpecialIds(NamedTuple):
 
 
 class PretrainingBatch(NamedTuple):
-    """B pairs of sentences, [CLS] a [SEP] b [SEP], of rising length; all are int64 tensors."""
+    """B pairs of sentences, [CLS] a [SEP] b [SEP], of rising length; all are int64 tensors.
+
+    rows and places follow from positions, see `pretraining_batch`. They are made with the batch, on
+    the CPU, since their sizes are not known to the program once the batch is on a GPU.
+    """
 
     ids: torch.Tensor  # (B, T) what the model sees, padded to the longest pair of the batch
     segments: torch.Tensor  # (B, T) 1 behind the first [SEP] up to the second, else 0
@@ -44,6 +48,28 @@ class PretrainingBatch(NamedTuple):
     positions: torch.Tensor  # (P,) rising places in ids.flatten() of what is to be predicted
     targets: torch.Tensor  # (P,) the ids that stood there
     is_next: torch.Tensor  # (B,) 1 where b follows a in the text, else 0
+    rows: torch.Tensor  # (B, 1 + K) 0, then the columns of a row's predictions, at most K; then 0
+    places: torch.Tensor  # (P,) where the predictions stand in rows.flatten()
+
+
+def pretraining_batch(
+    ids: np.ndarray,
+    segments: np.ndarray,
+    lengths: np.ndarray,
+    positions: np.ndarray,
+    targets: np.ndarray,
+    is_next: np.ndarray,
+) -> PretrainingBatch:
+    """Return the batch of these arrays, of int64, or tensors on the CPU: see PretrainingBatch."""
+    row, column = np.divmod(np.asarray(positions), ids.shape[1])
+    counts = np.bincount(row, minlength=len(ids))
+    # The first place of a row is for [CLS], in column 0.
+    place = 1 + np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    rows = np.zeros((len(ids), 1 + counts.max()), np.int64)
+    rows[row, place] = column
+    arrays = ids, segments, lengths, positions, targets, is_next
+    arrays += (rows, row * rows.shape[1] + place)
+    return PretrainingBatch(*map(torch.as_tensor, arrays))
 
 
 def split_sentences(text: str) -> list[list[str]]:
@@ -75,10 +101,10 @@ class Documents:
         for name, end in ("sentences", len(self.ids)), ("paragraphs", len(self.sentences) - 1):
             bounds = getattr(self, name)
             if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != end or np.diff(bounds).min() < 1:
-                raise ValueError(f"{name} must rise from 0 to {end}, given {bounds[:9]}")
+                raise ValueError(f"{name} must rise from 0 to {end}, got {bounds[:9]}")
         low, high = min(self.ids.min(), *self.special), max(self.ids.max(), *self.special)
         if low < 0 or high >= self.vocab_size:
-            raise ValueError(f"ids must be in 0 … {self.vocab_size - 1}, given {low} … {high}")
+            raise ValueError(f"ids must be in 0 … {self.vocab_size - 1}, got {low} … {high}")
 
     @classmethod
     def from_text(cls, text: str, *, min_freq: int = 1, vocab: Vocab | None = None) -> Documents:
@@ -111,7 +137,7 @@ class Documents:
         sentences = list(chain.from_iterable(paragraphs := list(paragraphs)))
         ids = np.array(list(chain.from_iterable(sentences)))
         if len(ids) and (ids.dtype.kind not in "iu" or ids.max() >= 2**31):
-            raise ValueError(f"ids must be integers below 2**31, given {ids}")
+            raise ValueError(f"ids must be integers below 2**31, got {ids}")
         ends = [np.cumsum([0, *map(len, x)], dtype=np.int64) for x in (sentences, paragraphs)]
         return cls(ids.astype(np.int32), *ends, None, vocab_size, special or SpecialIds())
 
@@ -192,7 +218,7 @@ def mask_tokens(
     shapes = (ids.shape, choosable.shape, starts.shape)
     if ids.ndim != 2 or len(set(shapes)) != 1 or choosable.dtype != bool or not len(random_ids):
         wanted = "random_ids must not be empty, and ids and bool choosable, word_starts (B, T)"
-        raise ValueError(f"{wanted} must have one shape, given {shapes}")
+        raise ValueError(f"{wanted} must have one shape, got {shapes}")
     starts[:, 0] = True
     starts[:, 1:] |= ~choosable[:, :-1]
     places = np.flatnonzero(choosable)
@@ -259,7 +285,7 @@ def pretraining_batches(
     checks.shares(share=share)
     checks.chances(3, fractions=fractions)
     if word_starts is not None and (given := word_starts.shape) != documents.ids.shape:
-        raise ValueError(f"word_starts must have shape {documents.ids.shape}, given {given}")
+        raise ValueError(f"word_starts must have shape {documents.ids.shape}, got {given}")
     special, sizes, room = documents.special, np.diff(documents.sentences), max_length - 3
     ordinary = ~np.isin(np.arange(documents.vocab_size), special)
     options = {"mask_id": special.mask, "random_ids": np.flatnonzero(ordinary)}
@@ -278,8 +304,8 @@ def pretraining_batches(
             choosable = (source >= 0) & ordinary[ids]
             starts = None if word_starts is None else word_starts[source]
             noisy, places, targets = hide(ids, choosable, rng, word_starts=starts)
-            arrays = noisy, segments, lengths[rows], places, targets, is_next[rows].astype(np.int64)
-            yield PretrainingBatch(*map(torch.from_numpy, arrays))
+            follows = is_next[rows].astype(np.int64)
+            yield pretraining_batch(noisy, segments, lengths[rows], places, targets, follows)
 
     return lambda epoch: Epoch(math.ceil(len(pairs.first) / batch_size), partial(make, epoch))
 

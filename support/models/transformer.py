@@ -20,8 +20,9 @@ def sinusoidal_positions(length: int, d_model: int) -> torch.Tensor:
     Raises: ValueError unless d_model is even, and length not negative.
     Source: Vaswani et al. 2017, section 3.5.
     """
-    checks.integers(0, length=length, d_model=d_model)
-    if d_model < 2 or d_model % 2:
+    checks.integers(0, length=length)
+    checks.integers(2, d_model=d_model)
+    if d_model % 2:
         raise ValueError(f"d_model must be even, got {d_model}")
     # In float64: the angles of late positions lose digits in float32.
     position = torch.arange(length, dtype=torch.float64)[:, None]
@@ -60,20 +61,28 @@ class Positions(nn.Module):
         return self.weight[start : start + length]
 
 
+def check_values(name: str, values: torch.Tensor, most: int) -> None:
+    """Raise ValueError unless all values are from 0 to most.
+
+    They are looked at on the CPU only. To read them from a GPU, the program would have to wait
+    until the GPU has done all its work; there PyTorch's own kernels stop at a wrong index. Under
+    torch.compile they are not looked at either.
+    """
+    if values.device.type != "cpu" or torch.compiler.is_compiling() or not values.numel():
+        return
+    low, high = (int(bound) for bound in values.aminmax())
+    if low < 0 or high > most:
+        raise ValueError(f"{name} must be from 0 to {most}, got {low} to {high}")
+
+
 def embed(table: nn.Embedding, ids: torch.Tensor) -> torch.Tensor:
     """Return table's vectors (B, T, d) for ids (B, T).
 
-    Raises: ValueError if ids are not integers (B, T), or one is outside the vocabulary. Under
-    torch.compile the second is not looked at.
+    Raises: ValueError if ids are not integers (B, T), or outside the vocabulary; see check_values.
     """
     if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool:
         raise ValueError(f"ids must be integers (B, T), got {ids.dtype} {tuple(ids.shape)}")
-    if not torch.compiler.is_compiling() and ids.numel():
-        low, high = (int(bound) for bound in ids.aminmax())
-        if low < 0 or high >= table.num_embeddings:
-            raise ValueError(
-                f"ids must be from 0 to {table.num_embeddings - 1}, got {low} to {high}"
-            )
+    check_values("ids", ids, table.num_embeddings - 1)
     return table(ids)
 
 
@@ -135,11 +144,14 @@ def _check_heads(q, k, v, attn_mask) -> None:
     if q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q, k, v must be (B, H, T, d), (B, H, S, d), (B, H, S, d), got {shapes}")
-    if attn_mask is None:
-        return
+    if attn_mask is not None:
+        _check_mask(attn_mask, (*q.shape[:-1], k.shape[-2]))
+
+
+def _check_mask(attn_mask: torch.Tensor, shape: tuple[int, ...]) -> None:
     if attn_mask.dtype != torch.bool:
         raise ValueError(f"attn_mask must be boolean, True = may attend, got {attn_mask.dtype}")
-    shape, mask = (*q.shape[:-1], k.shape[-2]), tuple(attn_mask.shape)
+    mask = tuple(attn_mask.shape)
     pairs = zip(mask[::-1], shape[::-1], strict=False)
     if len(mask) > len(shape) or any(n not in (1, m) for n, m in pairs):
         raise ValueError(f"attn_mask must be broadcastable to {shape}, got {mask}")
@@ -148,15 +160,12 @@ def _check_heads(q, k, v, attn_mask) -> None:
 def padding_mask(lengths: torch.Tensor, size: int) -> torch.Tensor:
     """Return (B, 1, size), True at the first lengths[b] positions of row b.
 
-    Raises: ValueError unless lengths (B,) are integers from 0 to size.
+    Raises: ValueError unless lengths (B,) are integers from 0 to size; see check_values.
     """
     if lengths.dim() != 1 or lengths.is_floating_point() or lengths.dtype == torch.bool:
         given = f"{lengths.dtype} {tuple(lengths.shape)}"
         raise ValueError(f"lengths must be integers (B,), got {given}")
-    if not torch.compiler.is_compiling() and len(lengths):
-        low, high = int(lengths.min()), int(lengths.max())
-        if low < 0 or high > size:
-            raise ValueError(f"lengths must be from 0 to {size}, got {low} to {high}")
+    check_values("lengths", lengths, size)
     return (torch.arange(size, device=lengths.device) < lengths[:, None])[:, None]
 
 
@@ -226,7 +235,7 @@ class KeyValueCache:
             self.keys, self.values = k.new_empty(shape), v.new_empty(shape)
         if self.keys.shape != shape or v.shape != k.shape:
             given = f"{tuple(k.shape)} and {tuple(v.shape)}"
-            raise ValueError(f"the cache holds {tuple(self.keys.shape)}, given {given}")
+            raise ValueError(f"the cache holds {tuple(self.keys.shape)}, got {given}")
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         self.length = end
@@ -248,9 +257,9 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, d_model: int, n_heads: int, attention_dropout: float = 0.0):
         super().__init__()
-        checks.integers(-math.inf, d_model=d_model, n_heads=n_heads)
-        if n_heads < 1 or d_model < 1 or d_model % n_heads:
-            raise ValueError(f"d_model {d_model} must be a positive multiple of n_heads {n_heads}")
+        checks.integers(1, d_model=d_model, n_heads=n_heads)
+        if d_model % n_heads:
+            raise ValueError(f"d_model {d_model} must be a multiple of n_heads {n_heads}")
         self.d_model, self.n_heads = d_model, n_heads
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.out = nn.Linear(d_model, d_model)
@@ -305,7 +314,12 @@ class MultiHeadAttention(nn.Module):
     def _attend(self, q, k, v, attn_mask, is_causal) -> torch.Tensor:
         length, size = q.shape[2], k.shape[2]
         if attn_mask is not None:
-            attn_mask = _check_mask(attn_mask, (*q.shape[:3], size))
+            if attn_mask.dim() > 2 and len(attn_mask) != len(q):
+                given = tuple(attn_mask.shape)
+                raise ValueError(f"attn_mask must be for a batch of {len(q)}, got {given}")
+            # A mask (B, T, S) is the same for all heads.
+            attn_mask = attn_mask[:, None] if attn_mask.dim() == 3 else attn_mask
+            _check_mask(attn_mask, (*q.shape[:3], size))
         is_causal = is_causal and length > 1  # one position may attend to all there are
         record = self.recorded is not None
         rate = self.dropout.p if self.training else 0.0
@@ -328,38 +342,22 @@ def _check_input(name: str, x: torch.Tensor, d_model: int, batch: int | None = N
         raise ValueError(f"{name} must be {wanted}, got {tuple(x.shape)}")
 
 
-def _check_mask(mask: torch.Tensor, shape: tuple[int, int, int, int]) -> torch.Tensor:
-    """Return mask with four dimensions, for weights of shape (B, H, T, S)."""
-    b, h, t, s = shape
-    fits = {2: ((t,), (s,)), 3: ((b,), (1, t), (s,)), 4: ((b,), (1, h), (1, t), (s,))}
-    sizes = fits.get(mask.dim(), ())
-    if not sizes or any(n not in fit for n, fit in zip(mask.shape, sizes, strict=True)):
-        raise ValueError(
-            f"attn_mask must be ({t}, {s}), ({b}, {t} or 1, {s}) or "
-            f"({b}, {h} or 1, {t} or 1, {s}), got {tuple(mask.shape)}"
-        )
-    if mask.dtype != torch.bool:
-        raise ValueError(f"attn_mask must be boolean, True = may attend, got {mask.dtype}")
-    return mask[:, None] if mask.dim() == 3 else mask[None, None] if mask.dim() == 2 else mask
-
-
 @contextmanager
 def record_weights(model: nn.Module) -> Iterator[list[list[torch.Tensor]]]:
     """Yield a list with one list for each attention layer of model, in the order of its modules.
 
     While the block lasts, each call of a layer adds its weights (B, H, T, S) to the layer's list.
-    In a decoder self-attention comes before cross-attention. Inner such blocks record alone.
+    In a decoder self-attention comes before cross-attention.
     """
     layers = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
-    outer = [layer.recorded for layer in layers]
     recorded: list[list[torch.Tensor]] = [[] for _ in layers]
     try:
         for layer, weights in zip(layers, recorded, strict=True):
             layer.recorded = weights
         yield recorded
     finally:
-        for layer, before in zip(layers, outer, strict=True):
-            layer.recorded = before
+        for layer in layers:
+            layer.recorded = None
 
 
 # Logits at a time: 16 MB in float32, much of which stays in the caches of a CPU; a GPU wants more.
@@ -371,16 +369,16 @@ def linear_cross_entropy(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     targets: torch.Tensor,
-    chunk: int | None = None,
 ) -> torch.Tensor:
     """Return the mean cross-entropy in nats of the logits states @ weight.T + bias.
 
     Same value and gradients as F.cross_entropy(F.linear(states, weight, bias), targets), but the
-    logits of chunk rows are made at a time and their gradient at once, so that N x V numbers are
+    logits of some rows are made at a time and their gradient at once, so that N x V numbers are
     never stored. It can be differentiated once.
 
-    Args: states (N, d); weight (V, d); bias (V,); targets (N,) from 0 to V - 1; chunk: rows.
-    Raises: ValueError for shapes that do not fit, for N = 0, and for targets outside.
+    Args: states (N, d); weight (V, d); bias (V,); targets (N,) from 0 to V - 1.
+    Raises: ValueError for shapes that do not fit, for N = 0, and for targets outside; see
+    check_values.
     """
     n, vocab_size = len(states), len(weight)
     fits = (
@@ -393,18 +391,13 @@ def linear_cross_entropy(
         raise ValueError(f"states (N, d), weight (V, d), bias (V,), targets (N,), got {given}")
     if targets.dtype != torch.int64:
         raise ValueError(f"targets must be int64, got {targets.dtype}")
-    if chunk is not None:
-        checks.integers(1, chunk=chunk)
     if n == 0:
         raise ValueError("there is nothing to predict")
-    if not torch.compiler.is_compiling():
-        low, high = (int(bound) for bound in targets.aminmax())
-        if low < 0 or high >= vocab_size:
-            raise ValueError(f"targets must be from 0 to {vocab_size - 1}, got {low} to {high}")
+    check_values("targets", targets, vocab_size - 1)
     at_once = CHUNK_CPU if states.device.type == "cpu" else CHUNK_GPU
-    rows = chunk or max(1, at_once // vocab_size)
+    chunk = max(1, at_once // vocab_size)  # rows
     # Inside a Function gradients are always off: only here is it known whether any are wanted.
-    return _LinearCrossEntropy.apply(states, weight, bias, targets, rows, torch.is_grad_enabled())
+    return _LinearCrossEntropy.apply(states, weight, bias, targets, chunk, torch.is_grad_enabled())
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -567,15 +560,11 @@ def _same_for_all(attn_mask: torch.Tensor | None) -> bool:
 def take_rows(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Return (B, P, d), the positions rows (B, P) of x (B, T, d).
 
-    Raises: ValueError for rows of another shape, or outside of 0 … T - 1. Under torch.compile the
-    second is not looked at.
+    Raises: ValueError for rows of another shape, or outside of 0 … T - 1; see check_values.
     """
     if rows.dim() != 2 or len(rows) != len(x) or rows.dtype != torch.int64:
         raise ValueError(f"rows must be ({len(x)}, P), got {tuple(rows.shape)} {rows.dtype}")
-    if not torch.compiler.is_compiling() and rows.numel():
-        low, high = (int(bound) for bound in rows.aminmax())
-        if low < 0 or high >= x.shape[1]:
-            raise ValueError(f"rows must be from 0 to {x.shape[1] - 1}, got {low} to {high}")
+    check_values("rows", rows, x.shape[1] - 1)
     return x.gather(1, rows[:, :, None].expand(-1, -1, x.shape[2]))
 
 

@@ -116,9 +116,9 @@ def test_documents_of_ids_are_the_same_as_of_their_text(toy):
         (lambda: Documents.from_ids([], 9), "sentences must rise from 0 to 0"),
         (lambda: Documents.from_ids([[[5], []]], 9), "sentences must rise from 0 to 1"),
         (lambda: Documents.from_ids([[[5]], []], 9), "paragraphs must rise from 0 to 1"),
-        (lambda: Documents.from_ids([[[5, 9]]], 9), "0 … 8, given 0 … 9"),
-        (lambda: Documents.from_ids([[[5, -1]]], 9), "0 … 8, given -1 … 5"),
-        (lambda: Documents.from_ids([[[5]]], 9, SpecialIds(mask=103)), "0 … 8, given 0 … 103"),
+        (lambda: Documents.from_ids([[[5, 9]]], 9), "0 … 8, got 0 … 9"),
+        (lambda: Documents.from_ids([[[5, -1]]], 9), "0 … 8, got -1 … 5"),
+        (lambda: Documents.from_ids([[[5]]], 9, SpecialIds(mask=103)), "0 … 8, got 0 … 103"),
     ],
 )
 def test_documents_that_do_not_fit_are_refused(make, message):
@@ -288,11 +288,11 @@ def test_hidden_tokens_are_masked_random_or_kept_in_their_fractions(fractions):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"share": 0}, "share must be above 0 and at most 1, given 0"),
-        ({"share": 15}, "given 15"),
+        ({"share": 0}, "share must be above 0 and at most 1, got 0"),
+        ({"share": 15}, "got 15"),
         ({"fractions": (0.8, 0.1)}, "fractions must be 3 chances"),
-        ({"fractions": (0.8, 0.1, 0.2)}, "add up to 1, given"),
-        ({"fractions": (1.2, -0.1, -0.1)}, "add up to 1, given"),
+        ({"fractions": (0.8, 0.1, 0.2)}, "add up to 1, got"),
+        ({"fractions": (1.2, -0.1, -0.1)}, "add up to 1, got"),
     ],
 )
 def test_chances_that_are_none_are_refused(toy, options, message):
@@ -303,14 +303,14 @@ def test_chances_that_are_none_are_refused(toy, options, message):
 
 
 def test_arrays_of_other_shapes_are_refused(toy):
-    with pytest.raises(ValueError, match=r"one shape, given \(\(1, 2\), \(1, 1\), \(1, 1\)\)"):
+    with pytest.raises(ValueError, match=r"one shape, got \(\(1, 2\), \(1, 1\), \(1, 1\)\)"):
         hide([[5, 6]], [[True]], rng_of())
-    with pytest.raises(ValueError, match=r"one shape, given"):
+    with pytest.raises(ValueError, match=r"one shape, got"):
         hide([[5]], [[True]], rng_of(), word_starts=np.ones((1, 2), bool))
     with pytest.raises(ValueError, match="word_starts must have shape"):
         pretraining_batches(toy, 4, word_starts=np.ones(toy.vocab_size, bool))
     for options in ({"batch_size": 0}, {"max_length": 4}, {"seed": -1}):
-        with pytest.raises(ValueError, match=f"at least [150], given {[*options.values()][0]}"):
+        with pytest.raises(ValueError, match=f"at least [150], got {[*options.values()][0]}"):
             pretraining_batches(toy, **{"batch_size": 4, **options})
 
 
