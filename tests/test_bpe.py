@@ -370,15 +370,15 @@ def test_a_missing_file_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocab_size": 255}, "vocab_size must be at least 256, given 255"),
+        ({"vocab_size": 255}, "vocab_size must be at least 256, got 255"),
         ({"vocab_size": 257, "special_tokens": ["<a>", "<b>"]}, "at least 258"),
         ({"vocab_size": 300.0}, "must be an integer"),
         ({"special_tokens": ["<a>", "<b>", "<a>"]}, r"given twice: \['<a>'\]"),
         ({"special_tokens": ["<a>", ""]}, "not be empty"),
         ({"special_tokens": ["\ud800"]}, "or have lone surrogates"),
         ({"special_tokens": ["é"]}, "use ASCII"),
-        ({"special_tokens": "<pad>"}, "must be a list of str, given str '<pad>'"),
-        ({"texts": ["abc", None]}, "text must be a str, given NoneType"),
+        ({"special_tokens": "<pad>"}, "must be a list of str, got str '<pad>'"),
+        ({"texts": ["abc", None]}, "text must be a str, got NoneType"),
     ],
 )
 def test_training_refuses_what_cannot_be(arguments, message):
@@ -394,7 +394,7 @@ def test_an_id_that_does_not_exist_raises(tokenizer, bad):
 
 
 def test_encoding_wants_a_str(tokenizer):
-    with pytest.raises(ValueError, match="must be a str, given bytes"):
+    with pytest.raises(ValueError, match="must be a str, got bytes"):
         tokenizer.encode(b"abc")
 
 

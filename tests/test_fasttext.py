@@ -80,9 +80,9 @@ def test_a_word_with_a_mark_inside_keeps_it():
 
 def test_ngrams_refuse_lengths_that_make_no_sense():
     for check in (lambda *n: ngrams("a", *n), lambda *n: ngram_hashes(["a"], *n)):
-        with pytest.raises(ValueError, match="min_n must be at least 2, given 1"):
+        with pytest.raises(ValueError, match="min_n must be at least 2, got 1"):
             check(1, 3)
-        with pytest.raises(ValueError, match="max_n must be at least 4, given 3"):
+        with pytest.raises(ValueError, match="max_n must be at least 4, got 3"):
             check(4, 3)
 
 

@@ -49,7 +49,7 @@ def test_images_are_not_changed():
     [
         ({"images": IMAGES.float(), "batch_size": 2}, "uint8, got .*float32"),
         ({"images": IMAGES[None], "batch_size": 2}, r"\(1, 10, 2, 2\)"),
-        ({"images": IMAGES, "batch_size": 0}, "at least 1, given 0"),
+        ({"images": IMAGES, "batch_size": 0}, "at least 1, got 0"),
         ({"images": IMAGES, "batch_size": 2, "labels": LABELS[:9]}, "10 images .* got 9"),
     ],
 )
