@@ -1,15 +1,13 @@
-"""Files of vectors, tables, tokenizers and images that are not what they say."""
+"""Files of vectors, tables and tokenizers that are not what they say."""
 
 from __future__ import annotations
 
-import gzip
 import json
 
 import numpy as np
 import pytest
 from fuzz_readers import _limits
 
-from support.data import readers
 from support.text.bpe import BPETokenizer
 from support.text.wordpiece import SPECIALS, WordPieceTokenizer
 from support.vectors.word_vectors import WordVectors, read_analogies
@@ -137,89 +135,6 @@ def test_questions_are_read(tmp_path, content, sections):
 )
 def test_questions_that_are_none_are_refused(tmp_path, content, message):
     refused(read_analogies, write(tmp_path, content), message)
-
-
-# AG News.
-
-
-@pytest.mark.parametrize(
-    ("content", "texts", "labels"),
-    [
-        (b'"3","Oil","up"\n', ["Oil up"], [2]),
-        (b'"3","Oil","up"', ["Oil up"], [2]),
-        (b'"1","a ""b"" c","d, e"\n', ['a "b" c d, e'], [0]),
-        (b'"4","two\nlines","x\r\ny"\n"1","",""\n', ["two\nlines x\r\ny", " "], [3, 0]),
-        (b"2,plain,text\r\n1,and,more\r\n", ["plain text", "and more"], [1, 0]),
-        (b'\xef\xbb\xbf"2","a","b"\n', ["a b"], [1]),
-        (b'"2","back\\slash","#36;5"\n', ["back\\slash #36;5"], [1]),
-        ('"2","שלום","e\u0301 👩‍👧"\n'.encode(), ["שלום e\u0301 👩‍👧"], [1]),
-    ],
-)
-def test_news_with_quotes_and_line_breaks(content, texts, labels):
-    found = readers.news(content, "news.csv")
-    assert found[0] == texts and found[1].tolist() == labels and found[1].dtype == np.int64
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "news.csv is empty"),
-        (b'"1","a"\n', r"news.csv, row 1: expected label, title, description, found \['1', 'a'\]"),
-        (b'"1","a","b"\n"2","a","b","c"\n', "row 2: expected label"),
-        (b'"1","a","b"\n\n', "row 2: expected label"),
-        (b'"0","a","b"\n', "row 1: label '0' is not 1 to 4"),
-        (b'"5","a","b"\n', "label '5' is not 1 to 4"),
-        (b'"-1","a","b"\n', "label '-1'"),
-        (b'"1.0","a","b"\n', "label '1.0'"),
-        (b'" 1","a","b"\n', "label ' 1'"),
-        ('"١","a","b"\n'.encode(), "label '١'"),  # a digit, but not one of the file's
-        (b'Class,"a","b"\n', "label 'Class'"),
-        (b'"1","never closed,"b"\n"1","a","b"\n', "row 1"),
-        (b'"1","' + b"x" * 200_000, "not a CSV file: field larger than"),
-        (b'"1","a","\xe4"\n', "not UTF-8: 0xe4 at byte 9"),
-        (b'"1","a","\0"\n', "NUL at byte 9"),
-        (b"<html><body>Access denied</body></html>", "row 1: expected label"),
-    ],
-)
-def test_news_that_are_none_are_refused(content, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        readers.news(content, "news.csv")
-    assert type(caught.value) is ValueError
-
-
-# Images.
-
-
-def idx(kind, *shape, data=b""):
-    return bytes([0, 0, kind, len(shape)]) + np.array(shape, ">u4").tobytes() + data
-
-
-def test_an_idx_file_is_read():
-    found = readers.idx(idx(8, 2, 3, data=b"abcdef"), "x", dims=2)
-    assert found.tolist() == [[97, 98, 99], [100, 101, 102]]
-
-
-BIG = 2**32 - 1
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "x is no idx file"),
-        (b"\0\0\x08", "no idx file"),
-        (idx(8, 2, 3)[:10], "no idx file"),
-        (idx(8, 2, 3, data=b"abcde"), r"x announces \(2, 3\), 6 bytes, and holds 5"),
-        (idx(8, 2, 3, data=b"abcdefg"), "6 bytes, and holds 7"),
-        (idx(8, 6, data=b"abcdef"), "no idx file of bytes in 2 dimensions"),
-        (idx(13, 2, 3, data=b"abcdef"), "no idx file of bytes"),
-        (idx(8, BIG, BIG), f"announces .{BIG}, {BIG}., {BIG**2} bytes, and holds 0"),
-        (idx(8, 0, BIG), "0 bytes, and holds 0"),
-        (gzip.compress(b"abc"), "no idx file"),
-    ],
-)
-def test_an_idx_file_that_is_none_is_refused(content, message):
-    with _limits(), pytest.raises(ValueError, match=message):
-        readers.idx(content, "x", dims=2)
 
 
 # Tokenizers.

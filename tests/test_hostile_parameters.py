@@ -175,7 +175,6 @@ TABLE = [
     (tokens, "ids", (IDS / 2, IDS.reshape(2, 15), IDS[:6], [])),
     (pictures, "batch_size", SIZES),
     (pictures, "images", (PICTURES.float(), PICTURES[0], PICTURES[:0], PICTURES.numpy(), None)),
-    (pictures, "labels", (torch.zeros(3),)),
     # models
     *((gpt_config, name, SIZES) for name in ("vocab_size", "d_model", "n_heads", "max_length")),
     (gpt_config, "d_ff", SIZES[:-1]),
