@@ -24,6 +24,8 @@ from support import checkpoints, profile
 PRECISIONS = {"no": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 # After how many steps their losses are read: a GPU must finish all its work before it gives one.
 READ_EVERY = {"cpu": 1, "cuda": 50}
+# Where torchrun and the kinds of mpirun, which Accelerate calls, say how many processes there are.
+LAUNCHED = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
 @dataclass
@@ -139,7 +141,7 @@ def fit(
         device: default profile.device(). progress: default profile.progress_enabled().
         on_epoch: called after each epoch with its number and the history, before saving.
         seed: for all random numbers, set at the start.
-    Under `accelerate launch` or torchrun, process i of n trains on batches i, n + i, 2n + i, … of
+    Under torchrun or `accelerate launch`, process i of n trains on batches i, n + i, 2n + i, … of
     each epoch, and every step follows the mean gradient: n processes do what one does with an
     accumulate n times as large. A last round of fewer than n batches is left out. All processes
     must make the same batches, so give a seed.
@@ -278,7 +280,7 @@ def _workers(device: str | torch.device, precision: str) -> _Workers:
         raise ValueError(f"device {device} is not there: {error}") from error
     if precision == "fp16" and device.type == "cpu":
         raise ValueError('precision="fp16" needs a GPU; on the CPU use "bf16" or "no"')
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if all(int(os.environ.get(name, "1")) == 1 for name in LAUNCHED):
         return _Workers(device)
     from accelerate import PartialState  # here, since one process does without
 

@@ -184,7 +184,7 @@ def test_accumulated_batches_are_one_larger_batch():
 
 
 def in_two_processes(program, *given):
-    """Return what the first of two processes prints as JSON, as `accelerate launch` starts them."""
+    """Return what the first of two processes prints as JSON, as torchrun starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -572,9 +572,10 @@ def test_progress(monkeypatch, capsys, progress, profile, shown):
     assert bool(printed.err) == shown
 
 
-def test_accelerate_is_loaded_for_several_processes_only(monkeypatch):
+@pytest.mark.parametrize("name", training.LAUNCHED)
+def test_accelerate_is_loaded_for_several_processes_only(monkeypatch, name):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     line()
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(name, "2")
     with pytest.raises(ImportError, match="accelerate"):
         line()
