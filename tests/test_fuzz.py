@@ -22,7 +22,6 @@ from torch import nn
 from support import training
 from support.models import pretrained
 from support.models.gpt import GPT, GPTConfig
-from support.text.bpe import BPETokenizer
 
 RUNS = 1_100  # a hundredth of the inputs
 by_name = {reader.name: reader for reader in READERS}
@@ -217,31 +216,6 @@ values = st.recursive(
     ),
     max_leaves=5,
 )
-TOKENIZER = json.loads(by_name["tokenizer.json"].seeds[-1])
-
-
-@pytest.mark.exhaustive
-@given(st.data())
-@small
-def test_any_value_in_any_place_of_a_tokenizer_json_is_taken_or_refused_clearly(data):
-    whole = json.loads(json.dumps(TOKENIZER))
-    at = whole
-    while True:
-        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
-        key = data.draw(st.sampled_from(keys))
-        if not isinstance(at[key], dict | list) or not at[key] or data.draw(st.booleans()):
-            break
-        at = at[key]
-    at[key] = data.draw(values)
-    try:
-        tokenizer = BPETokenizer.from_tokenizer_json(json.dumps(whole))
-    except ValueError as error:
-        assert type(error) is ValueError
-    else:
-        vocab = tokenizer.vocab
-        assert sorted(vocab.values()) == list(range(len(vocab)))
-        assert all(a + b in vocab for a, b in tokenizer.merges)
-        assert tokenizer.special_tokens.keys() <= vocab.keys()
 
 
 @pytest.mark.exhaustive

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from fuzz_readers import _limits
 
-from support.text.bpe import BPETokenizer
+from support.data import readers
 from support.text.wordpiece import SPECIALS, WordPieceTokenizer
-from support.vectors.word_vectors import WordVectors, read_analogies
+from support.vectors.word_vectors import WordVectors
 
 
 def write(tmp_path, content):
@@ -80,19 +78,19 @@ ONE = np.ones(2, "<f4").tobytes()
     ("content", "message"),
     [
         (b"", "expected a heading"),
-        (b"2 2\na " + ONE, "vector 2 of 2: the file ends within a word"),
-        (b"1 2\na " + ONE[:-1], "vector 1 of 1: the file ends within its numbers"),
+        (b"2 2\na " + ONE, "vector 2 of 2: the file ends early"),
+        (b"1 2\na " + ONE[:-1], "vector 1 of 1: the file ends early"),
         (b"1 2\na " + ONE + b"\nb " + ONE, "the file goes on"),
-        (b"1 2\n" + b"a" * 2000, "within a word"),
+        (b"1 2\n" + b"a" * 2000, "the file ends early"),
         (b"1 2\n " + ONE, "vector 1 of 1.*'' is no word"),
         (b"1 2\n\xff " + ONE, "vector 1 of 1.*can't decode"),
         (b"1 1\na \0\0\x80\x7f", "vector 1 of 1.*not finite"),
         (b"1 0\na ", "need a matrix"),
         (b"0 2\n", "holds no vectors"),
         (b"-1 2\n", "expected a heading"),
-        (b"999999999 300\na " + ONE, "the file ends within the first of 300 numbers"),
-        (b"1 999999999999\na " + ONE, "the file ends within the first of 999999999999"),
-        (b"1 " + b"9" * 19 + b"\na " + ONE, "the file ends within the first"),
+        (b"999999999 300\na " + ONE, "vector 2 of 999999999|the file ends early"),
+        (b"1 999999999999\na " + ONE, "vector 1 of 1: the file ends early"),
+        (b"1 " + b"9" * 19 + b"\na " + ONE, "vector 1 of 1: the file ends early"),
         (b"1 " + b"9" * 50 + b"\na " + ONE, "expected a heading"),
     ],
 )
@@ -119,8 +117,8 @@ def test_bytes_that_are_no_vectors_are_refused(tmp_path, content, message):
         ("עיר ארץ עיר ארץ".encode(), {"file": [("עיר", "ארץ", "עיר", "ארץ")]}),
     ],
 )
-def test_questions_are_read(tmp_path, content, sections):
-    assert read_analogies(write(tmp_path, content)) == sections
+def test_questions_are_read(content, sections):
+    assert readers.questions(content, "x", "file") == sections
 
 
 @pytest.mark.parametrize(
@@ -133,51 +131,12 @@ def test_questions_are_read(tmp_path, content, sections):
         (b"\n\rx\r\ny", "line 3: expected four words, found 'x'"),
     ],
 )
-def test_questions_that_are_none_are_refused(tmp_path, content, message):
-    refused(read_analogies, write(tmp_path, content), message)
+def test_questions_that_are_none_are_refused(content, message):
+    with pytest.raises(ValueError, match=f"^x.*{message}"):
+        readers.questions(content, "x", "file")
 
 
 # Tokenizers.
-
-GOOD = BPETokenizer.train("the cat and the hat", 262, ["<|end|>"]).to_tokenizer_json()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "not JSON"),
-        (b"[" * 200_000, "not JSON, maximum recursion|not JSON"),
-        (b'{"model": ' * 50_000, "not JSON"),
-        (GOOD.encode()[:-20], "not JSON"),
-        (GOOD.encode("latin-1", "replace").replace(b'"t"', b'"\xff"'), "not JSON"),
-        (b"[]", "a JSON object, not list"),
-        (b"NaN", "a JSON object, not float"),
-    ],
-)
-def test_a_tokenizer_file_that_is_no_json_is_refused(tmp_path, content, message):
-    refused(BPETokenizer.load, write(tmp_path, content), message)
-
-
-@pytest.mark.parametrize(
-    ("added", "message"),
-    [
-        (5, "added_tokens must be a list, not int"),
-        ({"a": 1}, "added_tokens must be a list, not dict"),
-        ("ab", "added_tokens must be a list, not str"),
-        ([{"id": 0, "content": ["x"]}], "needs an id and a content"),
-        ([{"id": 0, "content": 5}], "needs an id and a content"),
-        ([{"content": "x"}], "needs an id and a content"),
-    ],
-)
-def test_added_tokens_of_another_kind_are_refused(tmp_path, added, message):
-    content = json.dumps(json.loads(GOOD) | {"added_tokens": added}).encode()
-    refused(BPETokenizer.load, write(tmp_path, content), message)
-
-
-def test_a_tokenizer_file_with_a_mark_is_read(tmp_path):
-    tokenizer = BPETokenizer.load(write(tmp_path, b"\xef\xbb\xbf" + GOOD.encode()))
-    assert tokenizer.to_tokenizer_json() == GOOD
-
 
 PIECES = "\n".join([*SPECIALS, "a", "##b", "\u2028", "e\u0301"])
 
@@ -187,7 +146,8 @@ PIECES = "\n".join([*SPECIALS, "a", "##b", "\u2028", "e\u0301"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_a_vocabulary_in_any_form_of_text_is_read(tmp_path, mark, line_end, end):
     content = mark + (PIECES + end).replace("\n", line_end)
-    tokenizer = WordPieceTokenizer.from_file(write(tmp_path, content.encode()))
+    (tmp_path / "vocab.txt").write_bytes(content.encode())
+    tokenizer = WordPieceTokenizer.from_folder(tmp_path)
     assert tokenizer.vocab == PIECES.split("\n")
 
 
@@ -206,7 +166,8 @@ def test_a_vocabulary_in_any_form_of_text_is_read(tmp_path, mark, line_end, end)
 def test_a_vocabulary_that_is_none_is_refused(tmp_path, content, message):
     if content.endswith(b"\n\n\n"):
         content += b"\n"
-    refused(WordPieceTokenizer.from_file, write(tmp_path, content), message)
+    (tmp_path / "vocab.txt").write_bytes(content)
+    refused(WordPieceTokenizer.from_folder, tmp_path, message)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from support.data import datasets
 from support.models import pretrained
 from support.models.bert import Bert, BertConfig, TextClassifier
 from support.models.gpt import GPT, GPTConfig
-from support.text.bpe import BPETokenizer
 from support.text.wordpiece import WordPieceTokenizer
-from support.vectors.word_vectors import FORMATS, WordVectors, read_analogies
+from support.vectors.word_vectors import FORMATS, WordVectors
 from tests.killed_run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -109,10 +108,6 @@ def resume(folder):
     checkpoints.Run(run.model, run.optimizer).restore(folder)
 
 
-def tokenizer(folder):
-    BPETokenizer.load(folder / "tokenizer.json")
-
-
 def vectors(format):
     return lambda folder: WordVectors.load(folder / "vectors", format)
 
@@ -125,9 +120,7 @@ PLACES = {
     "bert/tokenizer_config.json": WordPieceTokenizer.from_folder,
     "gpt/model.safetensors": pretrained.load_gpt,
     "gpt/config.json": pretrained.load_gpt,
-    "new/tokenizer.json": tokenizer,
     "new/text.txt": lambda folder: datasets.from_file(folder / "text.txt"),
-    "new/questions.txt": lambda folder: read_analogies(folder / "questions.txt"),
     "new/vectors": vectors(None),
     **{f"new/{format}/vectors": vectors(format) for format in FORMATS},
 }
