@@ -6,23 +6,29 @@ LOCKED ?=
 ARGS ?=
 PROFILE ?=
 NB ?=
+PLAIN ?= chapters/bpe.ipynb solutions/exercise_27_6.ipynb
 
 BIN := $(VENV)/bin
 RUN := $(BIN)/python -m
+# uv installs where it is there, else pip; see tools/environment.sh.
+PIP := $(if $(shell command -v uv),uv pip install --python $(BIN)/python,$(RUN) pip install) --quiet
 CACHE := $(CURDIR)/.cache
 
 # LOCKED=1 installs the releases of the lock files, checksums and all, in place of the newest.
-# A set of its own, such as requirements-torchtext.txt, serves the readers' and the tests' needs.
+# A set of its own, such as requirements-torchtext.txt, serves every need.
 ifeq ($(REQUIREMENTS),requirements.txt)
-READ := requirements.txt
-DEV := requirements.txt requirements-dev.txt
+BUILD := requirements-book.txt
+READ := $(BUILD) requirements.txt
+DEV := $(READ) requirements-dev.txt
 BENCH := $(DEV) requirements-bench.txt
 else
+BUILD := $(REQUIREMENTS)
 READ := $(REQUIREMENTS)
 DEV := $(REQUIREMENTS)
 BENCH := $(REQUIREMENTS)
 endif
 ifneq ($(LOCKED),)
+BUILD := $(BUILD:.txt=.lock)
 READ := $(READ:.txt=.lock)
 DEV := $(DEV:.txt=.lock)
 endif
@@ -42,74 +48,97 @@ export TORCH_HOME := $(CACHE)/torch
 export TORCHINDUCTOR_CACHE_DIR := $(CACHE)/torchinductor
 export TRITON_CACHE_DIR := $(CACHE)/triton
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Threads that wait for each other give up the core soon: on a busy machine, where a waiting thread
-# keeps the one it waits for from running, PyTorch is then many times as fast.
-export GOMP_SPINCOUNT ?= 1000
+export UV_CACHE_DIR ?= $(CACHE)/uv
 ifndef PIP_CACHE_DIR
 export PIP_NO_CACHE_DIR := 1
 endif
 
 # The data cache is the user's own and may lie below XDG_CACHE_HOME; these stages never use it.
-book unit notebooks again pages parity: export XDG_CACHE_HOME := $(CACHE)/xdg
+book colab-test unit form exhaustive notebooks again pages parity: export XDG_CACHE_HOME := $(CACHE)/xdg
 
-NBVAL := pytest -q --nbval --nbval-current-env --nbval-cell-timeout=60
+# Two processes at a time, and in each one thread: on two cores that is sooner through.
+TWO := --numprocesses=2 --dist=loadfile
+PYTEST := PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=1 $(RUN) pytest -q $(TWO)
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=600
 
 .NOTPARALLEL:
-.PHONY: help setup setup-dev setup-bench book test lint unit form notebooks again pages \
-	test-torchtext parity run lab bench format lock clean
+.PHONY: help setup-book setup setup-dev setup-bench book colab colab-test test lint unit form \
+	notebooks pages test-all exhaustive again test-torchtext parity run lab bench format lock clean
 
 help: ## Say what each target does (this list)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
-setup: ## Make the virtual environment and install what a reader needs
+setup-book:
+	@tools/environment.sh "$(VENV)" $(BUILD)
+
+setup: ## Make the virtual environment and install what running the notebooks needs
 	@tools/environment.sh "$(VENV)" $(READ)
 
 setup-dev:
 	@tools/environment.sh "$(VENV)" $(DEV)
 
+# d2l asks for releases of NumPy and pandas that are too old for the rest, and does without them.
 setup-bench:
 	@tools/environment.sh "$(VENV)" $(BENCH)
-	@$(RUN) pip show --quiet d2l 2>/dev/null || $(RUN) pip install --quiet --no-deps d2l==1.0.3
+	@$(BIN)/python -c "import d2l" 2>/dev/null || $(PIP) --no-deps d2l==1.0.3
 
 # A failed build is removed: Sphinx would not repeat its warnings for pages that have not changed.
-book: setup ## Build the book, warnings being errors, and say where the page is
-	@echo "== $(STAGE)the book"
-	@$(BIN)/jupyter-book build . -W -n --keep-going --quiet || { rm -rf _build; exit 1; }
+book: setup-book ## Build the book, warnings being errors, and say where the page is
+	@echo "== The book"
+	@$(BIN)/python $(BIN)/jupyter-book build . -W -n --keep-going --quiet || { rm -rf _build; exit 1; }
 	@echo "The book is built. Open: $(CURDIR)/_build/html/index.html"
 
-test: STAGE := Stage 5 of 6: #
-test: setup-dev lint unit form notebooks book pages ## Prove everything: the six stages below, in order
+colab: book ## The notebooks without MyST's markup, for Colab and download, in _build/colab/
+	@echo "The plain notebooks are in $(CURDIR)/_build/colab"
+
+# Their cells are those of the originals, which all run; `make again` runs all of these as well. Two
+# are run here, where no support/ lies beside them, to see that nothing else is missing.
+colab-test: setup-dev ## The plain notebooks say what the pages say, and run (after the book)
+	@echo "== The plain notebooks"
+	@$(RUN) pytest -q tests/test_plain_notebooks.py
+	@PYTHONPATH=$(CURDIR) $(PYTEST) $(NBVAL) $(addprefix _build/colab/,$(PLAIN))
+
+test: setup-dev lint unit form notebooks book colab-test pages ## Prove everything but what takes long
 	@echo "== All tests passed"
 
-lint: setup-dev ## Stage 1: lint and format of the code and of the notebooks' files
-	@echo "== Stage 1 of 6: lint and format"
+lint: setup-dev ## Lint and format of the code and of the notebooks' files
+	@echo "== Lint and format"
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) tools.format_notebooks --check
+	@$(RUN) tools.report
 
-unit: setup-dev ## Stage 2: unit tests of support/ and of the repository
-	@echo "== Stage 2 of 6: unit tests"
-	@PRETRAIN_PROFILE=smoke $(RUN) pytest -q --numprocesses=2 --dist=loadfile tests \
-		--ignore=tests/test_notebooks.py --ignore=tests/test_pages.py
+unit: setup-dev ## Unit tests of support/ and of the repository
+	@echo "== Unit tests"
+	@$(PYTEST) tests --ignore=tests/test_notebooks.py --ignore=tests/test_pages.py \
+		--ignore=tests/test_plain_notebooks.py
 
-form: setup-dev ## Stage 3: the form of the notebooks
-	@echo "== Stage 3 of 6: form of the notebooks"
-	@$(RUN) pytest -q tests/test_notebooks.py
+form: setup-dev ## The form of the notebooks
+	@echo "== Form of the notebooks"
+	@$(PYTEST) tests/test_notebooks.py
 
-notebooks: setup-dev ## Stage 4: run every notebook in smoke and compare its outputs (nbval)
-	@echo "== Stage 4 of 6: every cell of every notebook, run and compared"
-	@PRETRAIN_PROFILE=smoke $(RUN) $(NBVAL) $(wildcard chapters solutions)
+notebooks: setup-dev ## Run every notebook in smoke and compare its outputs (nbval)
+	@echo "== Every cell of every notebook, run and compared"
+	@$(PYTEST) $(NBVAL) $(wildcard chapters solutions)
 
-# Two notebooks at a time on one thread each, so a notebook takes longer than its limit on its own.
-again: setup-dev ## Every notebook again, in another order, on another number of threads
-	@echo "== Every notebook again: backwards, on one thread"
-	@PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PRETRAIN_NOTEBOOK_SECONDS=60 \
-		$(RUN) $(NBVAL) --numprocesses=2 --dist=loadfile \
-		$(shell ls -r $(wildcard chapters/*.ipynb solutions/*.ipynb))
-
-pages: setup-dev ## Stage 6: open every built page in a headless browser (stage 5 is the book)
-	@echo "== Stage 6 of 6: the built pages in a browser"
+pages: setup-dev ## Open every built page in a headless browser (after the book)
+	@echo "== The built pages in a browser"
 	@$(RUN) pytest -q tests/test_pages.py
+
+test-all: test exhaustive ## The tests, and the exhaustive ones that try everything
+	@echo "== All tests passed, the exhaustive ones too"
+
+exhaustive: setup-dev
+	@echo "== Exhaustive tests"
+	@$(PYTEST) -m exhaustive tests
+
+again: colab ## Every notebook again: the plain ones, in the opposite order, on two threads each
+	@echo "== Every notebook again: the plain ones, backwards, on two threads"
+	@PYTHONPATH=$(CURDIR) $(PYTEST) --no-loadscope-reorder $(NBVAL) $$(ls -r _build/colab/*/*.ipynb)
+# Here more threads run than a small machine has cores. One that waits must give up its core soon, or
+# it keeps the very thread from running that it waits for.
+again: export GOMP_SPINCOUNT ?= 1000
+again: PYTEST := PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=2 $(RUN) pytest -q $(TWO)
 
 test-torchtext: export PYTHON ?= python3.12 python3.11 python3.10 python3
 test-torchtext: ## Beside torchtext and its last PyTorch: the same results, every notebook again
@@ -119,7 +148,7 @@ test-torchtext: ## Beside torchtext and its last PyTorch: the same results, ever
 
 parity: setup-dev
 	@echo "== Tokens, vocabularies and articles are those of torchtext"
-	@PRETRAIN_PROFILE=smoke $(RUN) pytest -q tests/test_torchtext.py
+	@PRETRAIN_PROFILE=smoke $(RUN) pytest -q -m "" tests/test_torchtext.py
 
 run: setup ## Re-execute notebooks and save them clean: NB=chapters/x.ipynb PROFILE=laptop
 	@$(if $(PROFILE),PRETRAIN_PROFILE=$(PROFILE)) $(RUN) tools.run_notebooks $(NB)

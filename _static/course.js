@@ -35,8 +35,21 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   });
 
+  // A folded cell says what it is, but its label is the same for all: a screen reader reads that.
+  document.querySelectorAll("details.hide > summary").forEach((title) => {
+    title.removeAttribute("aria-label");
+  });
+
   // The list of works has entries of a deprecated role, which is none of a list's.
   document.querySelectorAll(".citation-list > .citation").forEach((entry) => {
     entry.setAttribute("role", "listitem");
   });
 });
+
+// Escape puts the tooltip of a term away; it comes back at the next term.
+document.addEventListener("keydown", (press) => {
+  if (press.key === "Escape") document.body.classList.add("no-tooltip");
+});
+for (const event of ["pointerout", "focusout"]) {
+  document.addEventListener(event, () => document.body.classList.remove("no-tooltip"));
+}

@@ -76,7 +76,7 @@ def run(data_dir: Path, repeats: int = 5) -> list[dict[str, Any]]:
                     lambda b=b: [b.encode(line).ids for line in lines],
                 ),
                 "batch": (
-                    lambda a=a: a.encode_batch(lines),
+                    lambda a=a: [a.encode(line) for line in lines],
                     lambda b=b: [encoding.ids for encoding in b.encode_batch(lines)],
                 ),
             }[name]

@@ -10,7 +10,7 @@ from statistics import median
 import torch
 from torch import nn
 
-from benchmarks.measure import alternate, matmul_gflops, row, seconds
+from benchmarks.measure import alone, alternate, matmul_gflops, row, seconds
 from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
 from support.models.gpt import GPT, GPTConfig, generate, language_model_loss
 from support.models.masking import Documents, PretrainingBatch, pretraining_batches
@@ -200,9 +200,9 @@ def gpt_training(repeats: int) -> Iterator[dict]:
             rates.append(median(measure() for _ in range(3)))
             shares.append(rates[-1] * flops / 1e9 / max(before, matmul_gflops()))
         name = f"GPT training, {sizes['n_layers']} layers x {sizes['d_model']}, {length} tokens"
-        values = shares, [share] * repeats
-        note = f"{median(rates):,.0f} tokens/s at {flops / 6e6:.2f} M parameters, float32"
-        yield row(name, "share of peak", values, "nanoGPT, measured before", True, 1.0, note)
+        speed = f"{median(rates):,.0f} tokens/s at {flops / 6e6:.2f} M parameters, float32"
+        beside = f"{speed}; nanoGPT's code reached {share} on another day, on a machine like this"
+        yield alone(name, "of the peak", shares, beside)
 
 
 def generation(repeats: int) -> Iterator[dict]:

@@ -1,4 +1,4 @@
-"""What every measurement needs: turns, times, rows of the table, and the machine's own speed."""
+"""What every measurement needs: turns, times, rows and footnotes, and the machine's own speed."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ def row(
         "target": target,
         "note": note,
     }
+
+
+def alone(work: str, unit: str, values: list[float], beside: str) -> dict:
+    """Return a footnote: what was measured, and in `beside` a figure that is not of this run."""
+    return {"work": work, "unit": unit, "ours": values, "beside": beside}
 
 
 def matmul_gflops(size: int = 2048) -> float:

@@ -3,8 +3,8 @@
     python -m benchmarks.run [--repeats N] [--only word_vectors subwords bpe language_models images]
 
 Both sides of a row take turns in one run. The ratio is that of the medians, above 1 where ours is
-better; the spread is the middle half of the ratios of the single turns. With --only, the rows of
-the other parts stay as they were.
+better; the spread is the middle half of the ratios of the single turns. What has no other side in
+the run is no row but a footnote. With --only, the rows of the other parts stay as they were.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ def _machine() -> dict:
 
 def _finish(row: dict) -> dict:
     """Add medians, the ratio of the medians, its spread, and whether the target is met."""
+    if "beside" in row:
+        return row | {"medians": [median(row["ours"])]}
     ours, peer = row["ours"], row["peer"]
     single = [a / b if row["higher_is_better"] else b / a for a, b in zip(ours, peer, strict=True)]
     a, b = median(ours), median(peer)
@@ -115,7 +117,8 @@ def _page(report: dict) -> str:
         "| work | unit | ours | peer | | ratio | spread | to reach |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row in report["rows"]:
+    rows = [row for row in report["rows"] if "peer" in row]
+    for row in rows:
         a, b = (f"{x:,.0f}" if x >= 100 else f"{x:.3g}" for x in row["medians"])
         low, high = row["spread"]
         reach = f"{row['target']:g} {'✓' if row['met'] else '✗ missed'}"
@@ -123,8 +126,14 @@ def _page(report: dict) -> str:
             f"| {row['work']} | {row['unit']} | {a} | {row['peer_name']} | {b} "
             f"| {row['ratio']:.2f} | {low:.2f} … {high:.2f} | {reach} |"
         )
-    notes = [f"- {row['work']}: {row['note']}." for row in report["rows"] if row.get("note")]
-    return "\n".join([*lines, "", *notes]) + "\n"
+    notes = [f"- {row['work']}: {row['note']}." for row in rows if row.get("note")]
+    footnotes = [
+        f"- {row['work']}: {row['medians'][0]:.3g} {row['unit']}; {row['beside']}."
+        for row in report["rows"]
+        if "beside" in row
+    ]
+    apart = "Not side by side, and so not in the table:"
+    return "\n".join([*lines, "", *notes, "", apart, "", *footnotes]) + "\n"
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import random
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import make_dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
-
-T = TypeVar("T")
 
 PROFILES = ("smoke", "laptop", "gpu")
 
@@ -28,13 +27,59 @@ def name() -> str:
     return "gpu" if device().type == "cuda" else "laptop"
 
 
-def choose(*, smoke: T, laptop: T, gpu: T, real: bool = True) -> T:
-    """Return the value given for the profile in force.
+def settings(*, real: bool = True, **values: Any) -> Any:
+    """Return the sizes and rates for the profile in force, and print what was chosen.
 
-    Args: real: whether the real data are there. Where they are not, it is smoke's value in every
-    profile: that fits the embedded data.
+    Each value is a tuple (smoke, laptop, gpu), or anything else that holds in all three; a setting
+    that is a sequence in itself is a list. A dictionary is a group of settings, with values of both
+    kinds. `settings(epochs=(1, 5, 20), adam=dict(lr=0.1)).epochs` is 5 in laptop.
+    Args: real: whether the real data are there. Where they are not, smoke's values are taken in
+    every profile: they fit the embedded data.
+    Returns: a frozen object with an attribute for each setting.
+    Raises: ValueError if a tuple has not one value for each profile.
     """
-    return {"smoke": smoke, "laptop": laptop, "gpu": gpu}[name() if real else "smoke"]
+    chosen = _chosen("settings", values, PROFILES.index(name() if real else "smoke"))
+    origin = "" if real or name() == "smoke" else " (smoke's values, as the real data are missing)"
+    items = [f"{setting} {_shown(value)}" for setting, value in chosen.items()]
+    print(*_lines(f"{name()}{origin}: ", items), sep="\n")
+    return make_dataclass("Settings", chosen, frozen=True)(**chosen)
+
+
+def _chosen(setting: str, value: Any, column: int) -> Any:
+    """Return what a setting, or a group of them, is in the profile of that number."""
+    if isinstance(value, dict):
+        return {key: _chosen(str(key), item, column) for key, item in value.items()}
+    if not isinstance(value, tuple):
+        return value
+    if len(value) != len(PROFILES):
+        raise ValueError(
+            f"{setting} must be one value or a tuple (smoke, laptop, gpu), "
+            f"got a tuple of {len(value)}: {value!r}; write a sequence as a list"
+        )
+    return value[column]
+
+
+def _shown(value: object) -> str:
+    """Return a setting as a reader would write it: 8,192 for 8192, a dictionary by its keys."""
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{key} {_shown(item)}" for key, item in value.items()) + ")"
+    if isinstance(value, (list, tuple)):
+        return str(list(value))
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1_000:
+        return f"{value:,}"
+    return str(value)
+
+
+def _lines(head: str, items: list[str], width: int = 80) -> list[str]:
+    """Return the items behind the head, separated by commas, as many on a line as fit."""
+    lines = [head + ", ".join(items[:1])]
+    for item in items[1:]:
+        lines[-1] += ","
+        if len(lines[-1]) + len(item) + 2 <= width:  # a space before, a comma after
+            lines[-1] += f" {item}"
+        else:
+            lines.append(f"  {item}")
+    return lines
 
 
 def device() -> torch.device:
@@ -62,14 +107,17 @@ def set_seed(seed: int) -> None:
 def set_threads(n: int | None = None) -> int:
     """Return the number of threads PyTorch computes with from now on, after setting it to n.
 
-    Without n it is PyTorch's own choice, but never more than the cores this process may run on.
+    Without n it is one in "smoke", whose matrices are too small to share; elsewhere PyTorch's own
+    choice, but never more than the cores this process may run on.
     Raises: ValueError if n is not a positive integer.
     """
     if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
         raise ValueError(f"n must be a positive integer or None, got {n!r}")
     import torch
 
-    if n is None:
+    if n is None and name() == "smoke":
+        n = 1
+    elif n is None:
         affinity = getattr(os, "sched_getaffinity", None)  # Linux only
         cores = len(affinity(0)) if affinity else os.cpu_count() or 1
         n = min(torch.get_num_threads(), cores)

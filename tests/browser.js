@@ -54,7 +54,8 @@ window.course = {
       const hit = document.elementFromPoint(left + width / 2, top + height / 2);
       if (title.contains(hit)) hit.dispatchEvent(new MouseEvent("click", CLICK));
       else stuck.push(`another thing is in front of its title: ${name}`);
-      await course.settle();
+      course.finish();
+      if (!own.every(visible)) await course.settle();
       if (!own.length || !own.every(visible)) stuck.push(`does not open: ${name}`);
     }
     return { boxes: boxes.length, stuck };
@@ -67,27 +68,43 @@ window.course = {
     return all.filter((e) => e === output || !e.closest(".cell_output"));
   },
 
-  // Click on the button of this number; give what is then in the clipboard, and what the box shows.
-  async copy(number) {
-    const button = course.buttons()[number];
-    await navigator.clipboard.writeText("nothing was copied");
-    button.click();
-    return {
-      copied: await navigator.clipboard.readText(),
-      shown: button.parentElement.querySelector("pre").textContent,
-      input: Boolean(button.closest(".cell_input")),
-    };
+  // Click on the buttons of these numbers; give what each copies, and what its box shows. The text
+  // is caught on its way to the clipboard, and of the page's first button it is read there.
+  async copy(first, end) {
+    const texts = [];
+    for (const button of course.buttons().slice(first, end)) {
+      const alone = !first && !texts.length;
+      if (alone) await navigator.clipboard.writeText("nothing was copied");
+      let caught = "nothing was copied";
+      const listen = ({ target }) => {
+        caught = target.value?.slice(target.selectionStart, target.selectionEnd);
+      };
+      document.addEventListener("copy", listen);
+      button.click();
+      document.removeEventListener("copy", listen);
+      texts.push({
+        copied: alone ? await navigator.clipboard.readText() : caught,
+        shown: button.parentElement.querySelector("pre").textContent,
+        input: Boolean(button.closest(".cell_input")),
+      });
+    }
+    return texts;
   },
 
-  // Let the page answer to a change, and end its transitions: what fades in is pale until then, and
-  // what slides in makes its neighbors wider.
+  // End the page's transitions: what fades in is pale until then, and what slides in makes its
+  // neighbors wider. Say how many there were.
+  finish() {
+    const moving = document.getAnimations().filter(
+      (animation) => animation.effect.getComputedTiming().endTime < Infinity);
+    for (const animation of moving) animation.finish();
+    return moving.length;
+  },
+
+  // Let the page answer to a change, and end its transitions.
   async settle() {
     for (let round = 0; round < 5; round++) {
       await new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
-      const moving = document.getAnimations().filter(
-        (animation) => animation.effect.getComputedTiming().endTime < Infinity);
-      if (!moving.length) return;
-      for (const animation of moving) animation.finish();
+      if (!course.finish()) return;
     }
   },
 
@@ -128,8 +145,9 @@ window.course = {
     }
   },
 
-  // Mark one element of each look: its colors and its font, upon all that lies behind it.
-  mark() {
+  // Mark one element of each look that is not among those `seen` on other pages: its colors and its
+  // font, upon all that lies behind it. Give all looks.
+  mark(seen) {
     const grounds = new Map();
     const ground = (e) => {
       if (!e) return "";
@@ -141,31 +159,34 @@ window.course = {
       }
       return grounds.get(e);
     };
-    const seen = new Set();
+    const looks = new Set(seen);
     for (const e of document.querySelectorAll("body, body *")) {
       e.removeAttribute("data-look");
       const written = [...e.childNodes].some((c) => c.nodeType === Node.TEXT_NODE && c.data.trim());
       if (!(written || e.matches("input, select, textarea")) || !e.checkVisibility()) continue;
       const { color, fontSize, fontWeight, textShadow } = getComputedStyle(e);
       const look = [color, fontSize, fontWeight, textShadow, ground(e)].join();
-      if (!seen.has(look)) e.setAttribute("data-look", "");
-      seen.add(look);
+      if (!looks.has(look)) e.setAttribute("data-look", "");
+      looks.add(look);
     }
+    return [...looks];
   },
 
-  // What axe-core finds serious or critical; with `rules`, by these alone.
-  async audit(rules) {
+  // What axe-core finds serious or critical; with `rules`, by these alone. The contrast of looks that
+  // were `seen` on other pages is known.
+  async audit(rules, seen) {
     await course.settle();
-    course.mark();
+    const looks = course.mark(seen);
     axe.configure({ rules: [{ id: "color-contrast", selector: "[data-look]" }] });
     const options = { resultTypes: ["violations"], preload: false };
     options.rules = { region: { enabled: false } };  // slow, and of moderate impact
     if (rules) options.runOnly = { type: "rule", values: rules };
     const { violations } = await axe.run(document, options);
-    return violations
+    const faults = violations
       .filter((found) => ["serious", "critical"].includes(found.impact))
       .flatMap((found) => found.nodes.map((node) => [
         found.id, node.html.slice(0, 160), (node.any[0] ?? node.all[0] ?? node.none[0])?.message,
       ].join(": ")));
+    return { faults, looks };
   },
 };

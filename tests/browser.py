@@ -7,6 +7,7 @@ import contextlib
 import functools
 import http.server
 import os
+import queue
 import shutil
 import threading
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ FLAGS = (
 )
 SCRIPT = Path(__file__).with_name("browser.js")
 WIDTHS = (768, 360, 1400)
+BUTTONS = 10
 # Each audit's color scheme, width and rules. The first has all rules; in the dark, colors alone are
 # different, and on a phone what is shown and what scrolls.
 AUDITS = (
@@ -75,7 +77,15 @@ def unavailable(reason: str) -> None:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files and says nothing."""
+    """Serves files and says nothing; the icon that a browser asks for unasked is an empty one."""
+
+    def do_GET(self):
+        """Answer with a file of the book."""
+        if self.path == "/favicon.ico":
+            self.send_response(http.HTTPStatus.NO_CONTENT)
+            self.end_headers()
+        else:
+            super().do_GET()
 
     def log_message(self, *_):
         """Keep the log out of the tests' output."""
@@ -123,77 +133,104 @@ def axe() -> str:
     return AXE_FILE_PATH.read_text(encoding="utf-8")
 
 
-def open_page(browser, start: str, name: str, content: str | None = None, use: bool = True) -> Page:
-    """Return what the browser finds on the page at `start` + `name`, other hosts cut off.
+class Tab:
+    """A tab of the browser, in which one page after another is opened.
 
-    With `content`, that stands in for the page. With `use`, the page is also used as a reader
-    would: all that is hidden opened, all buttons for copying clicked, at each width, audited.
+    The browser finds no other host. With `use`, a page is also used as a reader would: all that is
+    hidden opened, all buttons for copying clicked, at each width, audited.
     """
-    page = Page(name, start + name)
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.add_init_script(path=SCRIPT)
-    if use:
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
 
-    def guard(route):
-        if content and route.request.url == page.address:
-            route.fulfill(body=content, content_type="text/html; charset=utf-8")
-        elif route.request.url.startswith((start, "data:", "blob:")):
-            route.continue_()
-        else:
-            page.problems.append(f"asked another host: {route.request.url}")
-            route.abort()
+    def __init__(self, browser, start: str, use: bool = True) -> None:
+        self.start, self.use, self.page = start, use, Page("", "")
+        self.looks: dict[str, list[str]] = {"light": [], "dark": []}  # whose contrast is known
+        self.context = browser.new_context(viewport={"width": 1400, "height": 900})
+        self.context.add_init_script(path=SCRIPT)
+        if use:
+            self.context.add_init_script(script=axe())
+            self.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        self.tab = self.context.new_page()
+        self.tab.on("console", lambda m: m.type == "error" and self.note(f"console: {m.text}"))
+        self.tab.on("pageerror", lambda error: self.note(f"script: {error}"))
+        self.tab.on("request", self.asked)
+        self.tab.on("requestfailed", lambda request: self.note(f"failed: {request.url}"))
+        self.tab.on("websocket", lambda socket: self.note(f"opened a socket: {socket.url}"))
+        self.tab.on("response", self.answered)
 
-    def answered(response):
+    def note(self, problem: str) -> None:
+        """Keep a problem of the page that is open."""
+        self.page.problems.append(problem)
+
+    def asked(self, request) -> None:
+        """Note a request that leaves the book."""
+        if not request.url.startswith((self.start, "data:", "blob:")):
+            self.note(f"asked another host: {request.url}")
+
+    def answered(self, response) -> None:
+        """Note an answer that is an error."""
         if response.status >= 400:
-            page.problems.append(f"status {response.status}: {response.url}")
+            self.note(f"status {response.status}: {response.url}")
 
-    context.route("**/*", guard)
-    tab = context.new_page()
-    tab.on("console", lambda m: m.type == "error" and page.problems.append(f"console: {m.text}"))
-    tab.on("pageerror", lambda error: page.problems.append(f"script: {error}"))
-    tab.on("requestfailed", lambda request: page.problems.append(f"failed: {request.url}"))
-    tab.on("websocket", lambda socket: page.problems.append(f"opened a socket: {socket.url}"))
-    tab.on("response", answered)
-    tab.goto(page.address, wait_until="load")
-    tab.evaluate("course.ready()")
-    page.found = tab.evaluate("course.inspect()")
-    if use:
-        use_page(tab, page)
-    context.close()
+    def open(self, name: str, content: str | None = None) -> Page:
+        """Return what the browser finds on the page at `start` + `name`.
+
+        With `content`, that stands in for the page.
+        """
+        page = self.page = Page(name, self.start + name)
+        if content:
+            html = {"body": content, "content_type": "text/html; charset=utf-8"}
+            self.context.route(page.address, lambda route: route.fulfill(**html))
+        self.tab.emulate_media(color_scheme="light")
+        self.tab.set_viewport_size({"width": 1400, "height": 900})
+        self.tab.goto(page.address, wait_until="load")
+        self.tab.evaluate("course.ready()")
+        page.found = self.tab.evaluate("course.inspect()")
+        if self.use:
+            self.use_page(page)
+        return page
+
+    def use_page(self, page: Page) -> None:
+        """Use the page as a reader would, and note in it how that went."""
+        tab = self.tab
+        page.hidden = tab.evaluate("course.open()")
+        # A few buttons a call: a browser lets a page copy within five seconds of a reader's act.
+        for first in range(0, tab.evaluate("course.buttons().length"), BUTTONS):
+            page.copies += tab.evaluate("range => course.copy(...range)", [first, first + BUTTONS])
+        for width in WIDTHS:
+            tab.set_viewport_size({"width": width, "height": 900})
+            page.overflow[width] = tab.evaluate("course.overflow()")
+        tab.evaluate("course.thin()")
+        for scheme, width, rules in AUDITS:
+            tab.emulate_media(color_scheme=scheme)
+            tab.set_viewport_size({"width": width, "height": 900})
+            found = tab.evaluate("given => course.audit(...given)", [rules, self.looks[scheme]])
+            if rules is None or "color-contrast" in rules:
+                self.looks[scheme] = found["looks"]
+            page.violations += [f"{scheme}, {width} px: {what}" for what in found["faults"]]
+
+
+def open_page(browser, start: str, name: str, content: str, use: bool = True) -> Page:
+    """Return what the browser finds on a page of this content, in a tab of its own."""
+    tab = Tab(browser, start, use)
+    page = tab.open(name, content)
+    tab.context.close()
     return page
 
 
 def open_book(start: str, home: Path) -> dict[str, Page]:
-    """Return what is found on every page of the book, two being open at a time.
+    """Return what is found on every page of the book, two being open at a time."""
+    names: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in PAGES:
+        names.put(name)
 
-    From a folder, not a server, the pages are opened but not used.
-    """
-
-    def every_second(first: int) -> dict[str, Page]:
-        use = not start.startswith("file:")
-        with launch(str(home / str(first))) as browser:
-            return {name: open_page(browser, start, name, use=use) for name in PAGES[first::2]}
+    def open_pages(number: int) -> list[Page]:
+        pages = []
+        with launch(str(home / str(number))) as browser:
+            tab = Tab(browser, start)
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    pages.append(tab.open(names.get_nowait()))
+        return pages
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        halves = list(pool.map(every_second, (0, 1)))
-    found = {name: page for half in halves for name, page in half.items()}
+        found = {page.name: page for pages in pool.map(open_pages, (0, 1)) for page in pages}
     return {name: found[name] for name in PAGES}
-
-
-def use_page(tab, page: Page) -> None:
-    """Use the page in the tab as a reader would, and note in `page` how that went."""
-    page.hidden = tab.evaluate("course.open()")
-    # One call a button: a browser lets a page copy within five seconds of a reader's act.
-    for number in range(tab.evaluate("course.buttons().length")):
-        page.copies.append(tab.evaluate("number => course.copy(number)", number))
-    for width in WIDTHS:
-        tab.set_viewport_size({"width": width, "height": 900})
-        page.overflow[width] = tab.evaluate("course.overflow()")
-    tab.evaluate("course.thin()")
-    tab.evaluate(axe())
-    for scheme, width, rules in AUDITS:
-        tab.emulate_media(color_scheme=scheme)
-        tab.set_viewport_size({"width": width, "height": 900})
-        found = tab.evaluate("rules => course.audit(rules)", rules)
-        page.violations += [f"{scheme}, {width} px: {what}" for what in found]

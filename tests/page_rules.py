@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import urllib.request
@@ -58,7 +59,8 @@ def hidden(page: Page) -> list[str]:
     asked = 0
     if path and path.suffix == ".ipynb":
         for cell in notebook(path).cells:
-            asked += any(tag.startswith("hide-") for tag in cell.metadata.get("tags", []))
+            tags = cell.metadata.get("tags", [])
+            asked += "going-deeper" in tags or any(tag.startswith("hide-") for tag in tags)
             asked += len(re.findall(r"^:class: dropdown$", cell.source, re.M))
     if page.hidden["boxes"] != asked:
         faults.append(f"{page.hidden['boxes']} hidden boxes, the source has {asked}")
@@ -137,6 +139,7 @@ def source(page: Page) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+@functools.cache
 def notebook(path: Path):
     """Return the notebook in the file."""
     return nbformat.read(path, as_version=4)

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.text import bpe, tokenizer_json
+from support.text import bpe
 from support.text.bpe import BPETokenizer
+from support.text.pieces import PieceCache
 
 TEXT = (
     "The lowest of the lower houses is low, lower than the newest of the wider ones.\n"
@@ -126,17 +127,6 @@ def test_any_text_comes_back(text):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.binary())
-def test_any_bytes_come_back(tokenizer, data):
-    assert tokenizer.decode_bytes(tokenizer.encode_bytes(data)) == data
-
-
-def test_bytes_that_are_text_get_the_ids_of_the_text(tokenizer):
-    assert tokenizer.encode_bytes(TEXT.encode()) == tokenizer.encode(TEXT)
-    assert tokenizer.encode_bytes(b"low\xff") == [*tokenizer.encode("low"), tokenizer.vocab["ÿ"]]
-
-
-@settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(categories=["Cs", "Ll", "Zs"])))
 def test_lone_surrogates_come_back_when_asked_for(tokenizer, text):
     ids = tokenizer.encode(text)
@@ -184,10 +174,11 @@ def test_the_pattern_cuts_as_in_gpt2(text, parts):
 
 
 @pytest.mark.parametrize("text", [*HARD, TEXT, "".join(random_strings(300))])
-def test_nothing_is_lost_and_pieces_are_whole_pre_tokens(text):
+def test_nothing_is_lost_and_stretches_are_whole_pre_tokens(text):
     parts = bpe.pre_tokenize(text)
     assert "".join(parts) == text
-    assert [part for piece in bpe.coarse_pieces(text) for part in bpe.pre_tokenize(piece)] == parts
+    stretches = bpe._STRETCH.findall(text)
+    assert [part for stretch in stretches for part in bpe.pre_tokenize(stretch)] == parts
 
 
 def test_byte_symbols_are_printable_and_differ():
@@ -261,19 +252,13 @@ def test_long_pieces_do_not_take_quadratic_time():
     assert time.perf_counter() - start < 20  # quadratic: minutes
 
 
-def test_the_cache_is_bounded_and_changes_nothing(monkeypatch):
+def test_the_cache_is_bounded_and_changes_nothing():
     plain = BPETokenizer.train(TEXT, 350)
     expected = plain.encode(TEXT)
-    monkeypatch.setattr(bpe, "_CACHE_ENTRIES", 7)
-    monkeypatch.setattr(bpe, "_CACHE_LENGTH", 5)
     small = BPETokenizer(plain.vocab, plain.merges)
+    small._cache = PieceCache(small._encode_stretch, most=7, longest=5)
     assert small.encode(TEXT) == expected == small.encode(TEXT)
-    assert 0 < len(small._ids) <= 7 and max(map(len, small._ids)) <= 5
-
-
-def test_a_batch_is_the_texts_one_by_one(tokenizer):
-    lines = TEXT.splitlines(keepends=True)
-    assert tokenizer.encode_batch(lines) == [tokenizer.encode(line) for line in lines]
+    assert 0 < len(small._cache) <= 7 and max(map(len, small._cache)) <= 5
 
 
 # Files
@@ -285,36 +270,12 @@ def test_saved_and_loaded_is_the_same(tokenizer, tmp_path):
     assert os.listdir(tmp_path) == ["bpe.json"]
     for again in (
         BPETokenizer.load(str(path)),
-        BPETokenizer.from_tokenizer_json(str(path)),
         BPETokenizer.from_tokenizer_json(path.read_text(encoding="utf-8")),
         pickle.loads(pickle.dumps(tokenizer)),
     ):
         assert (again.vocab, again.merges) == (tokenizer.vocab, tokenizer.merges)
         assert again.special_tokens == tokenizer.special_tokens
         assert again.encode(TEXT + "<pad>") == tokenizer.encode(TEXT + "<pad>")
-
-
-def test_a_file_is_never_half_written(tokenizer, tmp_path, monkeypatch):
-    path = tmp_path / "bpe.json"
-    tokenizer.save(path)
-    before = path.read_bytes()
-
-    def full_disk(source, target):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", full_disk)
-    with pytest.raises(OSError, match="disk full"):
-        tokenizer.save(path)
-    assert path.read_bytes() == before and os.listdir(tmp_path) == ["bpe.json"]
-
-
-def test_who_reads_while_it_is_saved_sees_the_old_file_whole(tokenizer, tmp_path):
-    path = tmp_path / "bpe.json"
-    tokenizer.save(path)
-    with path.open(encoding="utf-8") as reader:
-        BPETokenizer.train("another", 260).save(path)
-        assert reader.read() == tokenizer.to_tokenizer_json()
-    assert BPETokenizer.load(path).vocab_size == 260
 
 
 def changed(tokenizer: BPETokenizer, **values: object) -> str:
@@ -357,7 +318,6 @@ BYTES_ONLY = {symbol: i for i, symbol in enumerate(bpe.byte_symbols())}
     ("values", "message"),
     [
         ({"model__type": "WordPiece"}, "model.type is 'WordPiece'"),
-        ({"model": None}, "model.merges must be a list, not NoneType"),
         ({"model": []}, "model must be a JSON object, not list"),
         ({"model__vocab": ["a"]}, "vocab must be a JSON object"),
         ({"model__merges": None}, "model.merges must be a list"),
@@ -396,7 +356,7 @@ def test_what_is_not_json_is_refused(text):
     with pytest.raises(ValueError, match="not JSON"):
         BPETokenizer.from_tokenizer_json(text)
     with pytest.raises(ValueError, match="JSON object, not list"):
-        tokenizer_json.read(b"[]")
+        BPETokenizer.from_tokenizer_json(b"[]")
 
 
 def test_a_missing_file_says_so(tmp_path):
@@ -410,18 +370,15 @@ def test_a_missing_file_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocab_size": 255}, "vocab_size is 255; it must be an integer of at least 256"),
+        ({"vocab_size": 255}, "vocab_size must be at least 256, got 255"),
         ({"vocab_size": 257, "special_tokens": ["<a>", "<b>"]}, "at least 258"),
         ({"vocab_size": 300.0}, "must be an integer"),
-        ({"vocab_size": "300"}, "must be an integer"),
         ({"special_tokens": ["<a>", "<b>", "<a>"]}, r"given twice: \['<a>'\]"),
-        ({"special_tokens": ["<a>", ""]}, "not empty"),
-        ({"special_tokens": [None]}, "must be a str"),
-        ({"special_tokens": ["\ud800"]}, "without lone surrogates"),
+        ({"special_tokens": ["<a>", ""]}, "not be empty"),
+        ({"special_tokens": ["\ud800"]}, "or have lone surrogates"),
         ({"special_tokens": ["é"]}, "use ASCII"),
-        ({"special_tokens": "<pad>"}, "must be a list of str, not '<pad>'"),
-        ({"texts": b"abc"}, "must hold str, not int"),
-        ({"texts": ["abc", None]}, "must hold str, not NoneType"),
+        ({"special_tokens": "<pad>"}, "must be a list of str, got str '<pad>'"),
+        ({"texts": ["abc", None]}, "text must be a str, got NoneType"),
     ],
 )
 def test_training_refuses_what_cannot_be(arguments, message):
@@ -437,7 +394,7 @@ def test_an_id_that_does_not_exist_raises(tokenizer, bad):
 
 
 def test_encoding_wants_a_str(tokenizer):
-    with pytest.raises(ValueError, match="must be a str, not bytes"):
+    with pytest.raises(ValueError, match="must be a str, got bytes"):
         tokenizer.encode(b"abc")
 
 
@@ -468,7 +425,7 @@ def same_as_the_library(texts: list[str], vocab_size: int, special_tokens: list[
     read = BPETokenizer.from_tokenizer_json(theirs.to_str())
     assert (ours.vocab, ours.merges) == (read.vocab, read.merges)
     assert ours.special_tokens == read.special_tokens
-    assert ours.encode_batch(texts) == [e.ids for e in theirs.encode_batch(texts)]
+    assert [ours.encode(text) for text in texts] == [e.ids for e in theirs.encode_batch(texts)]
     return ours, theirs
 
 

@@ -21,12 +21,19 @@ from torch import nn
 from support import training
 from support.models import pretrained
 from support.models.gpt import GPT, GPTConfig
-from support.text import tokenizer_json
+from support.text.bpe import BPETokenizer
 
 RUNS = 1_100  # a hundredth of the inputs
 by_name = {reader.name: reader for reader in READERS}
 
 
+@pytest.mark.parametrize("name", by_name)
+def test_only_clear_errors_come_out_of_a_reader_in_short(name):
+    outcome = run(by_name[name], 300)
+    assert not outcome.faults, outcome.faults[:3]
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", by_name)
 def test_only_clear_errors_come_out_of_a_reader(name, tally):
     outcome = run(by_name[name], RUNS * by_name[name].share)
@@ -95,6 +102,7 @@ def test_a_planted_fault_is_found(fault, message):
     assert all(message in found and b"\xff" in data for found, data in outcome.faults)
 
 
+@pytest.mark.exhaustive
 def test_a_hang_is_found(monkeypatch):
     monkeypatch.setattr(fuzz_readers, "SECONDS", 0.02)
 
@@ -107,6 +115,7 @@ def test_a_hang_is_found(monkeypatch):
     assert outcome.faults and all(b"\xff" in data for _, data in outcome.faults)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
 def test_a_waste_of_memory_is_found():
     outcome = run(_planted(lambda path: bytearray(400_000_000)), 100)
@@ -114,6 +123,7 @@ def test_a_waste_of_memory_is_found():
     assert bytearray(400_000_000), "after the run there is no bound"
 
 
+@pytest.mark.exhaustive
 def test_the_command_says_what_it_found_and_fails(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fuzz_readers", "--runs", "500"])
     monkeypatch.setattr(fuzz_readers, "READERS", [by_name["text"]])
@@ -134,6 +144,7 @@ def _gpt_folder(tmp_path):
     return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
 def test_only_clear_errors_come_out_of_the_librarys_checkpoints(tmp_path, broken, tally):
     files = _gpt_folder(tmp_path)
@@ -156,6 +167,7 @@ def test_only_clear_errors_come_out_of_the_librarys_checkpoints(tmp_path, broken
     assert min(outcome.accepted, outcome.refused) > 20
 
 
+@pytest.mark.exhaustive
 def test_only_clear_errors_come_out_of_our_checkpoints(tmp_path, tally):
     def fit(folder):
         torch.manual_seed(0)
@@ -213,6 +225,7 @@ values = st.recursive(
 TOKENIZER = json.loads(by_name["tokenizer.json"].seeds[-1])
 
 
+@pytest.mark.exhaustive
 @given(st.data())
 @small
 def test_any_value_in_any_place_of_a_tokenizer_json_is_taken_or_refused_clearly(data):
@@ -226,14 +239,17 @@ def test_any_value_in_any_place_of_a_tokenizer_json_is_taken_or_refused_clearly(
         at = at[key]
     at[key] = data.draw(values)
     try:
-        vocab, merges, special = tokenizer_json.read(json.dumps(whole))
+        tokenizer = BPETokenizer.from_tokenizer_json(json.dumps(whole))
     except ValueError as error:
         assert type(error) is ValueError
     else:
+        vocab = tokenizer.vocab
         assert sorted(vocab.values()) == list(range(len(vocab)))
-        assert all(a + b in vocab for a, b in merges) and set(special) <= vocab.keys()
+        assert all(a + b in vocab for a, b in tokenizer.merges)
+        assert tokenizer.special_tokens.keys() <= vocab.keys()
 
 
+@pytest.mark.exhaustive
 @given(st.dictionaries(st.sampled_from([*pretrained.GPT2.config, "model_type"]), values))
 @small
 def test_any_value_in_a_config_is_taken_or_refused_clearly(tmp_path_factory, changes):
@@ -265,6 +281,7 @@ def test_told(tally):
 """
 
 
+@pytest.mark.exhaustive
 def test_the_log_of_the_tests_says_how_many_inputs_there_were(tmp_path):
     (tmp_path / "conftest.py").write_bytes(Path(__file__).with_name("conftest.py").read_bytes())
     (tmp_path / "test_counted.py").write_text(COUNTED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 import json
 import os
@@ -11,7 +10,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -21,8 +19,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from PIL import Image, ImageChops, ImageStat
 
 from tests import notebook_rules as rules
-from tools import address, run_notebooks
+from tools import address, folding, report, run_notebooks
 from tools.format_notebooks import bootstrap, format_notebook, notebooks, read, text_of
+from tools.notebook_parts import in_view
 
 ROOT = address.ROOT
 NOTEBOOKS = notebooks()
@@ -44,7 +43,7 @@ def contents() -> list[str]:
 FORM = [
     pytest.param(path, rule, id=f"{names(path)}-{rule.__name__}")
     for path in NOTEBOOKS
-    for rule in (rules.SOLUTION_RULES if path.parent.name == "solutions" else rules.RULES)
+    for rule in rules.rules_for(path.stem)
 ]
 
 
@@ -132,6 +131,14 @@ def test_bootstrap_finds_a_clone_that_is_not_installed(tmp_path):
     assert run_bootstrap(tmp_path / "chapters") == str(cloned)
 
 
+def test_bootstrap_passes_over_another_folder_of_that_name(tmp_path):
+    (tmp_path / "elsewhere" / "support" / "tickets").mkdir(parents=True)
+    cloned = make_support(tmp_path)
+    (tmp_path / "chapters").mkdir()
+    before = f"import sys; sys.path.insert(0, {str(tmp_path / 'elsewhere')!r})"
+    assert run_bootstrap(tmp_path / "chapters", before) == str(cloned)
+
+
 def test_bootstrap_installs_from_the_repository_elsewhere(tmp_path):
     installed = make_support(tmp_path / "site")
     (tmp_path / "content").mkdir()
@@ -154,16 +161,22 @@ def good_notebook() -> nbformat.NotebookNode:
     exercise += "```{{solution}} e{0}\n:class: dropdown\nSo.\n```"
     cells = [
         new_markdown_cell("# A title\n\nA question."),
-        new_code_cell(bootstrap(), metadata={"tags": ["hide-input"]}),
+        new_code_cell(bootstrap(), metadata={"tags": ["setup"]}),
+        new_code_cell("settings = profile.settings(n=3)", metadata={"tags": ["settings"]}),
+        new_markdown_cell("## A section"),
         new_code_cell("print(1)", outputs=[new_output("stream", name="stdout", text="1\n")]),
-        new_code_cell("assert 1 + 1 == 2, 'one and one are two'"),
-        new_code_cell("assert 1 + 2 == 3, 'one and two are three'"),
-        new_code_cell("torch.testing.assert_close(a, b)"),
+        new_code_cell(
+            "print(time.time())",
+            outputs=[new_output("stream", name="stdout", text="17\n")],
+            metadata={"tags": ["nbval-ignore-output"]},
+        ),
         new_code_cell(
             "plot()",
             outputs=[new_output("display_data", {"image/png": "aGk=", "text/plain": "<Figure>"})],
-            metadata={"mystnb": {"image": {"alt": "a line that falls"}}},
+            metadata={"tags": ["plot"], "mystnb": {"image": {"alt": "a line that falls"}}},
         ),
+        new_code_cell("assert 1 + 1 == 2, 'one and one are two'", metadata={"tags": ["checks"]}),
+        new_markdown_cell("## Why\n\nA proof.", metadata={"tags": ["going-deeper"]}),
         new_markdown_cell("\n\n".join(exercise.format(n) for n in range(5))),
         new_markdown_cell(
             "## Summary\n\n- One.\n\n## References\n\n- {cite:t}`firth1957`: a line."
@@ -172,7 +185,7 @@ def good_notebook() -> nbformat.NotebookNode:
     notebook = new_notebook(cells=cells)
     for count, cell in enumerate(rules.cells(notebook, "code"), start=1):
         cell.execution_count = count
-    return notebook
+    return format_notebook(notebook, "good")
 
 
 def test_good_notebook_keeps_every_rule():
@@ -205,49 +218,49 @@ ERROR = {"ename": "E", "evalue": "", "traceback": []}
 WIDGET = {"application/vnd.jupyter.widget-view+json": {}}
 SPOILT = [
     (rules.one_title, edit(0, "# A", "## A")),
-    (rules.one_title, edit(7, "```{exercise}\n:label: e0", "# Another\n```{exercise}\n:label: e0")),
+    (rules.one_title, edit(3, "## A", "# A")),
     (rules.bootstrap_first, edit(1, "git+https", "git+http")),
     (rules.bootstrap_first, put(1, metadata={})),
-    (rules.bootstrap_once, edit(2, "print", "!pip install gensim\nprint")),
-    (rules.bootstrap_once, edit(2, "print", "sys.path.append('..')\nprint")),
-    (rules.executed_in_order, put(2, execution_count=7)),
-    (rules.executed_in_order, put(2, execution_count=None)),
-    (rules.no_errors, output(2, "error", **ERROR)),
-    (rules.no_errors, put(2, metadata={"tags": ["raises-exception"]})),
-    (rules.no_traces, put(2, metadata={"execution": {"iopub.execute_input": "2026"}})),
-    (rules.no_traces, output(2, "stream", name="stderr", text="Warning")),
-    (rules.no_traces, output(2, "display_data", WIDGET)),
+    (rules.bootstrap_once, edit(4, "print", "!pip install gensim\nprint")),
+    (rules.bootstrap_once, edit(4, "print", "sys.path.append('..')\nprint")),
+    (rules.executed_in_order, put(4, execution_count=7)),
+    (rules.executed_in_order, put(4, execution_count=None)),
+    (rules.no_errors, output(4, "error", **ERROR)),
+    (rules.no_errors, put(4, metadata={"tags": ["raises-exception"]})),
+    (rules.no_traces, put(4, metadata={"execution": {"iopub.execute_input": "2026"}})),
+    (rules.no_traces, output(4, "stream", name="stderr", text="Warning")),
+    (rules.no_traces, output(4, "display_data", WIDGET)),
     (rules.no_traces, lambda notebook: notebook.metadata.update(widgets={})),
-    (rules.allowed_tags, put(2, metadata={"tags": ["nbval-skip"]})),
+    (rules.allowed_tags, put(4, metadata={"tags": ["nbval-skip"]})),
     (rules.allowed_tags, put(0, metadata={"tags": ["remove-cell"]})),
-    (rules.allowed_tags, edit(2, "print", "# NBVAL_SKIP\nprint")),
-    (rules.allowed_tags, edit(2, "print", "#NBVAL_IGNORE_OUTPUT\nprint")),
+    (rules.allowed_tags, put(0, metadata={"tags": ["checks"]})),
+    (rules.allowed_tags, put(4, metadata={"tags": ["going-deeper"]})),
+    (rules.allowed_tags, put(4, metadata={"tags": ["plot", "checks"]})),
+    (rules.allowed_tags, edit(8, "## Why", "Why")),
+    (rules.allowed_tags, edit(4, "print", "# NBVAL_SKIP\nprint")),
+    (rules.allowed_tags, edit(4, "print", "#NBVAL_IGNORE_OUTPUT\nprint")),
     (rules.allowed_tags, put(0, cell_type="raw")),
-    (rules.share_compared, put(2, metadata={"tags": ["nbval-ignore-output"]})),
-    (rules.share_compared, put(2, outputs=[])),
-    (rules.share_compared, output(5, "display_data", {"image/png": "aGk="})),
-    (rules.short_cells, put(2, source="\n".join(["print(1)"] * 26))),
-    (rules.short_cells, put(2, source="")),
-    (rules.checks, put(3, source="assert 1 +")),
-    (rules.checks, put(3, metadata={"tags": ["hide-cell"]})),
-    (rules.checks, edit(3, ", 'one and one are two'", "")),
+    (rules.proven, put(7, source="print('checked')")),
+    (rules.proven, put(7, metadata={"tags": ["plot"]})),
+    (rules.proven, edit(7, "assert", "# assert")),
+    (rules.proven, put(6, cell_type="markdown", source="### Another section")),
+    (rules.proven_in_view, put(7, source="print('checked')")),
+    (rules.settings_once, put(2, metadata={})),
+    (rules.settings_once, put(4, metadata={"tags": ["settings"]})),
+    (rules.settings_once, put(4, source="print(profile.settings(m=4))")),
+    (rules.no_empty_cells, put(4, source=" ")),
     (rules.local_images, edit(0, "A question", "![a map](https://example.org/map.png)")),
     (rules.local_images, edit(0, "A question", '<img alt="a map" src="//example.org/map.png">')),
     (rules.local_images, edit(0, "A question", "![a map][map]\n\n[map]: https://a.org/map.png")),
-    (rules.local_images, output(2, "display_data", {"text/html": "<script src=https://a.org>"})),
+    (rules.local_images, output(4, "display_data", {"text/html": "<script src=https://a.org>"})),
     (rules.local_images, put(0, attachments={"map.png": {}})),
     (rules.alt_texts, put(6, metadata={})),
     (rules.alt_texts, put(6, metadata={"mystnb": {"image": {"alt": "figure"}}})),
     (rules.alt_texts, edit(0, "A question", "![](map.png)")),
-    (rules.exercises, edit(7, "{solution} e0", "{solution} e9")),
-    (rules.exercises, edit(7, ":label: e0", ":label: e1")),
-    (rules.exercises, edit(7, ":class: dropdown", "")),
-    (rules.exercises, put(7, source="")),
+    (rules.exercises, edit(9, "{solution} e0", "{solution} e9")),
+    (rules.exercises, edit(9, ":label: e0", ":label: e1")),
+    (rules.exercises, edit(9, ":class: dropdown", "")),
     (rules.code_that_runs, edit(0, "A question", "```python\nprint(1)\n```")),
-    (rules.summary, edit(8, "## Summary", "## The end")),
-    (rules.summary, edit(8, "- One.", "")),
-    (rules.summary, edit(8, "- One.", "- One.\n" * 6)),
-    (rules.references, edit(8, "{cite:t}`firth1957`", "Firth")),
     (rules.colab_links, edit(0, "A q", "https://colab.research.google.com/github/a/b/blob/m/c q")),
 ]
 
@@ -262,7 +275,7 @@ def test_broken_rule_is_seen(rule, spoil):
 
 
 def test_every_rule_is_seen_broken():
-    assert {rule for rule, _ in SPOILT} == set(rules.RULES)
+    assert {rule for rule, _ in SPOILT} == {*rules.RULES, rules.proven_in_view}
 
 
 # The formatter.
@@ -270,34 +283,128 @@ def test_every_rule_is_seen_broken():
 
 def test_formatter_makes_a_messy_notebook_clean():
     notebook = good_notebook()
-    notebook.metadata = {"kernelspec": {"name": "mine"}, "widgets": {}, "colab": {}}
-    cell = notebook.cells[2]
+    notebook.metadata = {"kernelspec": {"name": "mine"}, "widgets": {}, "colab": {"name": "x"}}
+    cell = notebook.cells[4]
     cell.metadata = {"execution": {"shell": "2026"}, "collapsed": True, "tags": ["hide-input"]}
     cell.outputs.append(new_output("stream", name="stderr", text="Warning"))
     cell.outputs.append(new_output("display_data", WIDGET))
     notebook.cells[1].source = notebook.cells[1].source.replace("git+https", "git+http")
     clean = format_notebook(notebook, "x")
     assert json.dumps(clean.metadata).count("name") == 3
-    assert dict(clean.cells[2].metadata) == {"tags": ["hide-input"]}
-    assert [out.name for out in clean.cells[2].outputs] == ["stdout"]
+    assert dict(clean.cells[4].metadata) == {}, "no fold without a tag of ours"
+    assert [out.name for out in clean.cells[4].outputs] == ["stdout"]
     assert clean.cells[1].source == bootstrap()
     assert rules.no_traces(notebook) and not rules.no_traces(clean)
+
+
+@pytest.mark.parametrize(
+    ("tag", "in_book", "in_lab", "title"),
+    [
+        ("settings", ["hide-cell", "nbval-ignore-output"], {}, "Settings"),
+        ("plot", ["hide-input"], {}, "Show the code of this figure"),
+        ("checks", ["hide-cell"], {"outputs_hidden": True}, "Checks"),
+    ],
+)
+def test_one_tag_folds_a_cell_in_the_book_in_jupyterlab_and_on_colab(tag, in_book, in_lab, title):
+    cell = new_code_cell("x = 1\ny = 2", metadata={"tags": [tag, "nbval-ignore-output"]})
+    cell.metadata["mystnb"] = {"image": {"alt": "a figure of x"}, "code_prompt_show": "old"}
+    folded = format_notebook(new_notebook(cells=[cell]), "x").cells[0]
+    assert set(folded.metadata.tags) == {tag, *in_book, "nbval-ignore-output"}
+    assert folded.metadata.mystnb.code_prompt_show == title
+    assert folded.metadata.mystnb.image.alt == "a figure of x"
+    assert folded.metadata.jupyter == {"source_hidden": True, **in_lab}
+    assert folded.metadata.cellView == "form"
+    assert folded.source == f"# @title {title}\nx = 1\ny = 2"
+    folded.metadata.tags.remove(tag)
+    opened = format_notebook(new_notebook(cells=[folded]), "x").cells[0]
+    assert opened.source == cell.source
+    assert set(opened.metadata) == {"tags", "mystnb"} and set(opened.metadata.mystnb) == {"image"}
+    assert opened.metadata.tags == ["nbval-ignore-output"]
+
+
+def test_only_the_settings_are_exempt_from_comparison_by_their_tag():
+    cells = [new_code_cell("x", metadata={"tags": [tag]}) for tag in folding.FOLDS]
+    clean = format_notebook(new_notebook(cells=cells), "x").cells
+    ignored = [folding.fold_tag(c) for c in clean if folding.IGNORED in c.metadata.tags]
+    assert ignored == ["settings"]
+
+
+def test_a_section_to_go_deeper_is_folded_in_jupyterlab_and_on_colab():
+    clean = format_notebook(good_notebook(), "x")
+    headed = clean.cells[8]
+    assert headed.metadata.tags == ["going-deeper"]
+    assert headed.metadata["jp-MarkdownHeadingCollapsed"] is True
+    assert clean.metadata.colab.collapsed_sections == [headed.metadata.id] == [headed.id]
+    headed.metadata.tags.clear()
+    opened = format_notebook(clean, "x")
+    assert "colab" not in opened.metadata and not opened.cells[8].metadata
 
 
 def test_formatter_keeps_ids_and_gives_missing_ones_the_same_each_time():
     notebook = good_notebook()
     kept = notebook.cells[0].id
-    del notebook.cells[3]["id"]
-    notebook.cells[4].id = kept
+    del notebook.cells[4]["id"]
+    notebook.cells[5].id = kept
     ids = [cell.id for cell in format_notebook(notebook, "x").cells]
     assert ids == [cell.id for cell in format_notebook(notebook, "x").cells]
-    assert (ids[0], ids[3], ids[4]) == (kept, "x-4", "x-5")
+    assert (ids[0], ids[4], ids[5]) == (kept, "x-5", "x-6")
     assert len(set(ids)) == len(ids)
 
 
 def test_formatter_is_idempotent():
     once = format_notebook(good_notebook(), "x")
     assert text_of(format_notebook(once, "x")) == text_of(once)
+
+
+def test_a_section_to_go_deeper_is_folded_in_the_book(tmp_path):
+    cells = [
+        new_markdown_cell("# Title\n\n## Before\n\nPlain."),
+        new_markdown_cell("## Why\n\nFirst.", metadata={"tags": ["going-deeper"]}),
+        new_code_cell("x = 1"),
+        new_markdown_cell("### Within\n\nSecond."),
+        new_markdown_cell("## After\n\nPlain again."),
+    ]
+    notebook = format_notebook(new_notebook(cells=cells), "index")
+    (tmp_path / "index.ipynb").write_text(text_of(notebook), encoding="utf-8")
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / '_ext')!r})\n"
+        "extensions = ['myst_nb', 'folded_section']\nnb_execution_mode = 'off'\n"
+    )
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", str(tmp_path), str(tmp_path / "_")]
+    subprocess.run(command, check=True)
+    page = (tmp_path / "_" / "index.html").read_text(encoding="utf-8")
+    assert page.count("<details") == page.count("</details>") == 1
+    before, folded, after = re.split(r"<details.*?</summary>|</details>", page, flags=re.S)
+    assert "Plain." in before and 'id="why"' in before and "<h2>Why" in before
+    assert "First." in folded and "<h3>Within" in folded and "Second." in folded
+    assert "highlight" in folded, "the code cell"
+    assert "Plain again." in after and "<h2>After" in after
+
+
+def test_the_report_measures_what_is_in_view():
+    notebook = good_notebook()
+    assert [cell.source for cell in in_view(notebook) if cell.cell_type == "code"] == [
+        "print(1)",
+        "print(time.time())",
+    ]
+    notebook.cells.insert(-1, new_markdown_cell("### Within the folded section"))
+    notebook.cells.insert(-1, new_code_cell("hidden = 1"))
+    notebook.cells.append(new_markdown_cell("````{solution-start} e0\n````"))
+    notebook.cells.append(new_code_cell("solved = 1"))
+    notebook.cells.append(new_markdown_cell("````{solution-end}\n````\n\nTwo words."))
+    notebook.cells.append(
+        new_code_cell(
+            "assert x\nassert y\noptimizer.step()",
+            outputs=[new_output("stream", name="stdout", text="x is True\n")],
+        )
+    )
+    measured = report.measure(notebook)
+    assert (measured["cells"], measured["median"], measured["longest"]) == (3, 1, 3)
+    assert (measured["asserts"], measured["True"], measured["step()"]) == (2, 1, 1)
+    assert (measured["exercises"], measured["summary"]) == (5, 1)
+    assert measured["in a row"] == 1
+    assert report.outside("True", 1) and report.outside("words a line", 6.9)
+    assert not report.outside("cells", 40) and not report.outside("summary", 99)
 
 
 # Running: what is saved, and when.
@@ -361,69 +468,11 @@ def test_run_leaves_a_notebook_that_fails_as_it_was(tmp_path, capsys):
     assert "assert 1 + 1 == 3, 'arithmetic'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("limit", "status"), [("0.01", 1), ("60", 0)])
-def test_notebook_over_its_budget_fails_under_nbval(tmp_path, limit, status):
-    path = small_notebook(tmp_path, "x = 1")
-    measure = (ROOT / "conftest.py").read_text(encoding="utf-8")
-    quick = re.sub('WORK = """.*?"""', 'WORK = "pass"', measure, flags=re.S)
-    (tmp_path / "conftest.py").write_text(quick, encoding="utf-8")
+def test_the_seconds_of_a_notebook_are_said(tmp_path):
+    path = small_notebook(tmp_path, "import time; time.sleep(0.3)")
+    (tmp_path / "conftest.py").write_bytes((ROOT / "conftest.py").read_bytes())
     command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", path.name]
-    environment = {**os.environ, "PRETRAIN_NOTEBOOK_SECONDS": limit}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == status, done.stdout
-    assert "seconds per notebook" in done.stdout and ("TOO SLOW" in done.stdout) == bool(status)
-
-
-@pytest.fixture
-def budgets():
-    """Return the module that measures notebooks, anew."""
-    spec = importlib.util.spec_from_file_location("budgets", ROOT / "conftest.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize(
-    ("first", "slowness", "second", "verdict"),
-    [
-        (19.9, [], [], False),
-        (26.0, [1.4], [], False),  # the machine is slow
-        (30.0, [1.0, 1.0, 1.0], [19.0], False),  # it was, for a while
-        (30.0, [1.4, 1.1, 1.5], [25.0], False),
-        (30.0, [1.0, 1.0, 1.0], [21.0], True),
-        (30.0, [1.4, 1.0, 1.2], [25.0], True),
-    ],
-)
-def test_a_budget_grows_with_the_time_that_other_work_takes(
-    budgets, monkeypatch, first, slowness, second, verdict
-):
-    monkeypatch.setattr(budgets, "LIMIT", 20.0)
-    monkeypatch.setattr(budgets, "slowness", lambda: slowness.pop(0))
-    monkeypatch.setattr(budgets, "second_run", lambda *_: second.pop(0))
-    budgets.seconds["one.ipynb"] = first
-    session = SimpleNamespace(exitstatus=0, config=SimpleNamespace(rootpath=ROOT))
-    budgets.pytest_sessionfinish(session)
-    assert bool(session.exitstatus) == verdict == budgets.too_slow("one.ipynb")
-    assert slowness == second == []
-
-
-def test_the_work_that_a_machine_is_measured_by_can_be_done(budgets):
-    subprocess.run([sys.executable, "-c", budgets.WORK], check=True)
-
-
-def test_a_machine_is_measured_at_its_best_and_never_taken_for_a_fast_one(
-    budgets, monkeypatch, tmp_path
-):
-    once = tmp_path / "done"
-    slow_at_first = f"""
-import pathlib, time
-done = pathlib.Path({str(once)!r})
-done.exists() or time.sleep(5)
-done.touch()
-time.sleep(0.5)
-"""
-    monkeypatch.setattr(budgets, "WORK", slow_at_first)
-    monkeypatch.setattr(budgets, "USUAL", 0.1)
-    assert 5 < budgets.slowness() < 50
-    monkeypatch.setattr(budgets, "USUAL", 60.0)
-    assert budgets.slowness() == 1
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    taken = re.search(rf"seconds per notebook.*\n +([\d.]+)  {re.escape(path.name)}", done.stdout)
+    assert float(taken[1]) >= 0.3

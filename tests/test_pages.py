@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from tests import page_rules
-from tests.browser import HTML, PAGES, Page, launch, open_book, open_page, serve, unavailable
+from tests.browser import HTML, PAGES, Page, Tab, launch, open_book, open_page, serve, unavailable
 from tools import address
 
 # Terms of the course, and a page that a reader who looks for each must be led to.
@@ -34,6 +34,8 @@ SEARCHES = {
     "重参数化": "chapters/vae",
     "principal components": "solutions/exercise_27_4",
 }
+# One page of each kind: they have their scripts and styles in common.
+KINDS = ("index.html", "glossary.html", "chapters/bert.html", "solutions/exercise_27_4.html")
 
 
 @pytest.fixture(scope="module")
@@ -69,36 +71,64 @@ def test_page_links_to_places_that_exist(site, origin, name):
     assert not dead
 
 
-def test_pages_open_from_a_folder_too(tmp_path):
+def test_pages_open_from_a_folder_too(browser):
     """Some themes preload fonts in a way that Chromium refuses there; other faults do count."""
     if not PAGES:
         unavailable("the book is not built: run `make book` first")
-    for name, page in open_book(HTML.as_uri() + "/", tmp_path).items():
+    tab = Tab(browser, HTML.as_uri() + "/", use=False)
+    for name in KINDS:
+        page = tab.open(name)
         problems = [problem for problem in page.problems if "/webfonts/" not in problem]
         problems = [problem for problem in problems if not problem.endswith("net::ERR_FAILED")]
         assert not problems, f"{name}: " + "\n".join(problems)
         assert not page_rules.mathematics(page), name
+    tab.context.close()
 
 
-def search(browser, origin: str, term: str) -> list[str]:
-    """Return the pages that the book's own search finds for the term, best first."""
+@pytest.fixture(scope="module")
+def search(browser, origin):
+    """Return a function from a term to the pages that the book's search finds, best first."""
     tab = browser.new_page()
-    tab.goto(f"{origin}search.html?q={quote(term)}")
-    tab.wait_for_function(
-        "/did not match|found/.test(document.querySelector('.search-summary')?.textContent)"
-    )
-    pages = tab.eval_on_selector_all("#search-results li a", "found => found.map(e => e.href)")
+
+    def found(term: str) -> list[str]:
+        tab.goto(f"{origin}search.html?q={quote(term)}")
+        tab.wait_for_function(
+            "/did not match|found/.test(document.querySelector('.search-summary')?.textContent)"
+        )
+        pages = tab.eval_on_selector_all("#search-results li a", "found => found.map(e => e.href)")
+        return [re.sub(r"\.html.*", "", page.removeprefix(origin)) for page in pages]
+
+    yield found
     tab.close()
-    return [re.sub(r"\.html.*", "", page.removeprefix(origin)) for page in pages]
 
 
 @pytest.mark.parametrize(("term", "page"), SEARCHES.items())
-def test_search_finds(browser, origin, term, page):
-    assert page in search(browser, origin, term)
+def test_search_finds(search, term, page):
+    assert page in search(term)
 
 
-def test_search_finds_nothing_that_is_not_there(browser, origin):
-    assert search(browser, origin, "qwxzv") == []
+def test_search_finds_nothing_that_is_not_there(search):
+    assert search("qwxzv") == []
+
+
+def test_a_term_shows_its_meaning_to_the_pointer_and_to_the_keyboard(browser, origin):
+    tab = browser.new_page()
+    tab.goto(f"{origin}chapters/glove.html")
+    term = tab.get_by_role("link", name="context window", exact=True)
+    meaning = tab.locator(f"#{term.get_attribute('aria-describedby')}")
+    assert "上下文窗口" in meaning.text_content()
+    assert not meaning.is_visible()
+    term.hover()
+    assert meaning.is_visible()
+    tab.keyboard.press("Escape")
+    assert not meaning.is_visible()
+    tab.mouse.move(0, 0)
+    tab.keyboard.press("Tab")  # so that the next focus counts as the keyboard's
+    term.focus()
+    assert meaning.is_visible()
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/glossary.html#term-context-window")
+    tab.close()
 
 
 # The rules can fail: a page with every fault is put in place of one.

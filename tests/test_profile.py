@@ -15,8 +15,7 @@ from support import profile
 def test_the_environment_decides(monkeypatch, wanted):
     monkeypatch.setenv("PRETRAIN_PROFILE", wanted)
     assert profile.name() == wanted
-    assert profile.choose(smoke="smoke", laptop="laptop", gpu="gpu") == wanted
-    assert profile.choose(smoke="smoke", laptop="laptop", gpu="gpu", real=False) == "smoke"
+    assert profile.settings(level=("smoke", "laptop", "gpu")).level == wanted
     assert profile.progress_enabled() == (wanted != "smoke")
 
 
@@ -38,9 +37,52 @@ def test_an_unknown_profile_is_refused(monkeypatch):
         profile.name()
 
 
-def test_every_profile_needs_a_value():
-    with pytest.raises(TypeError):
-        profile.choose(smoke=1, laptop=2)
+def test_settings_are_the_profile_s_and_are_printed(monkeypatch, capsys):
+    monkeypatch.setenv("PRETRAIN_PROFILE", "laptop")
+    chosen = profile.settings(epochs=(1, 5, 20), rate=0.1, sizes=([1], [2, 30_000], []), run=None)
+    assert (chosen.epochs, chosen.rate, chosen.sizes, chosen.run) == (5, 0.1, [2, 30_000], None)
+    assert capsys.readouterr().out == "laptop: epochs 5, rate 0.1, sizes [2, 30000], run None\n"
+    profile.settings(shape=({}, dict(width=64, deep=True), {}), images=20_000, text="valid")
+    shown = capsys.readouterr().out
+    assert shown == "laptop: shape (width 64, deep True), images 20,000, text valid\n"
+
+
+def test_a_group_of_settings_is_chosen_one_by_one(monkeypatch):
+    monkeypatch.setenv("PRETRAIN_PROFILE", "gpu")
+    chosen = profile.settings(run=dict(epochs=(1, 5, 20), rate=0.1, widths=[1, 2]))
+    assert chosen.run == dict(epochs=20, rate=0.1, widths=[1, 2])
+
+
+def test_without_the_real_data_settings_are_those_of_smoke(monkeypatch, capsys):
+    monkeypatch.setenv("PRETRAIN_PROFILE", "gpu")
+    assert profile.settings(epochs=(1, 5, 20), real=False).epochs == 1
+    said = capsys.readouterr().out
+    assert said == "gpu (smoke's values, as the real data are missing): epochs 1\n"
+    assert profile.settings(epochs=(1, 5, 20), real=True).epochs == 20
+
+
+def test_many_settings_take_a_few_short_lines(monkeypatch, capsys):
+    monkeypatch.setenv("PRETRAIN_PROFILE", "smoke")
+    profile.settings(**{f"setting_{i}": 900 + i for i in range(12)})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= 80
+    assert " ".join(line.strip() for line in lines).count(", ") == 11
+
+
+def test_settings_cannot_be_changed_or_misspelled():
+    chosen = profile.settings(epochs=3)
+    with pytest.raises(AttributeError, match="epochs"):
+        chosen.epochs = 4
+    with pytest.raises(AttributeError, match="epoch"):
+        chosen.epoch  # noqa: B018
+
+
+@pytest.mark.parametrize("value", [(), (1,), (1, 2), (1, 2, 3, 4)])
+def test_a_tuple_has_one_value_for_each_profile(value):
+    with pytest.raises(ValueError, match=rf"rates must be .*\(smoke, laptop, gpu\).*{len(value)}"):
+        profile.settings(epochs=(1, 2, 3), rates=value)
+    with pytest.raises(ValueError, match="rates must be"):
+        profile.settings(run=dict(epochs=(1, 2, 3), rates=value))
 
 
 def draws():
@@ -63,13 +105,17 @@ def test_a_bad_seed_is_refused(seed):
         profile.set_seed(seed)
 
 
-def test_threads():
+def test_threads(monkeypatch):
     before = torch.get_num_threads()
+    monkeypatch.setenv("PRETRAIN_PROFILE", "laptop")
     try:
         assert profile.set_threads(1) == 1 == torch.get_num_threads()
         assert profile.set_threads() == 1, "without n PyTorch's own choice stays"
         torch.set_num_threads(4096)
         assert profile.set_threads() == torch.get_num_threads() < 4096
+        monkeypatch.setenv("PRETRAIN_PROFILE", "smoke")
+        torch.set_num_threads(2)
+        assert profile.set_threads() == torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
 

@@ -77,18 +77,17 @@ def test_ids_are_the_librarys(text, others):
     st.lists(st.text("abcé ש", max_size=2), max_size=40),
     st.integers(1, 4),
     st.lists(st.text("abc<>", min_size=1, max_size=2), max_size=3, unique=True),
-    st.booleans(),
     st.none() | st.integers(1, 8),
 )
 @quick
-def test_a_vocabulary_is_what_its_definition_says(tokens, min_freq, specials, first, most):
+def test_a_vocabulary_is_what_its_definition_says(tokens, min_freq, specials, most):
     assume(most is None or most > len(specials))
     counts = Counter(tokens)
-    made = vocab_from_counts(counts, min_freq, specials, first, most)
+    made = vocab_from_counts(counts, min_freq, specials, most)
     ordered = sorted(counts, key=lambda token: (-counts[token], token))
     ordered = ordered if most is None else ordered[: most - len(specials)]
     kept = [t for t in ordered if counts[t] >= min_freq and t not in specials]
-    assert made.get_itos() == (specials + kept if first else kept + specials)
+    assert made.get_itos() == specials + kept
     assert made.lookup_tokens(range(len(made))) == made.get_itos()
     assert made.lookup_indices(made.get_itos()) == [*range(len(made))]
     assert most is None or len(made) <= most

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -60,23 +61,49 @@ def test_no_large_file():
     assert not large
 
 
-def _lines_of_code(source: str) -> int:
-    """Return the lines that are neither blank, nor a comment, nor part of a docstring."""
-    described = set()
-    for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            value = getattr(body[0].value, "value", None)
-            if isinstance(value, str):
-                described.update(range(body[0].lineno, body[0].end_lineno + 1))
-    lines = enumerate(source.splitlines(), start=1)
-    return sum(bool(x.strip()) and x.strip()[0] != "#" and n not in described for n, x in lines)
-
-
 def test_support_stays_small():
     """Under 6,000 lines, docstrings and the words of ToyWorld included."""
     lines = {p: p.read_text("utf-8").count("\n") for p in (ROOT / "support").rglob("*.py")}
     assert 1000 < sum(lines.values()) < 6000, lines
+
+
+def imports_of(path: Path) -> set[str]:
+    """Return the modules of support/ that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = path.parents[node.level - 1].relative_to(ROOT) if node.level else Path()
+            base = ".".join((*package.parts, *(node.module or "").split("."))).strip(".")
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("support.")}
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return modules that import each other in a circle, or nothing."""
+    while leaves := {name for name, needs in graph.items() if not needs & graph.keys()}:
+        graph = {name: needs for name, needs in graph.items() if name not in leaves}
+    return sorted(graph)
+
+
+def test_no_module_of_support_imports_itself_in_a_circle():
+    paths = (ROOT / "support").rglob("*.py")
+    graph = {".".join(p.relative_to(ROOT).with_suffix("").parts): imports_of(p) for p in paths}
+    assert circle(graph) == []
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+
+
+def test_the_wheel_holds_every_module_of_support(tmp_path):
+    shutil.copytree(ROOT / "support", tmp_path / "support")
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    build = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
+    command = [sys.executable, "-c", build]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    held = zipfile.ZipFile(tmp_path / done.stdout.splitlines()[-1]).namelist()
+    modules = {shown(path) for path in (ROOT / "support").rglob("*.py")}
+    assert {name for name in held if name.endswith(".py")} == modules
 
 
 def test_no_path_of_another_place():
@@ -124,7 +151,8 @@ def test_address_moves_in_all_its_forms():
 def test_readme_links_every_notebook_and_nothing_that_is_missing():
     content = text("README.md")
     for path in notebooks():
-        assert address.colab(address.repository(), shown(path)) in content, shown(path)
+        link = address.colab(address.repository(), shown(path))
+        assert link in content, shown(path)
     for name in ("README.md", "index.md", "CONTRIBUTING.md"):
         targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", text(name))
         assert not [target for target in targets if not (ROOT / target).exists()], name
@@ -214,19 +242,43 @@ def test_make_says_what_its_targets_do():
 # Pages of reference.
 
 
-def test_course_map_is_fresh_and_shows_every_chapter_below_what_it_needs():
-    assert course_map.updated(text("index.md")) == text("index.md"), "python -m tools.course_map"
-    assert course_map.MAP.keys() == {p.stem for p in notebooks() if p.parent.name == "chapters"}
-    for name, chapter in course_map.MAP.items():
-        assert chapter.part in course_map.COLORS
-        assert all(course_map.MAP[need].row < chapter.row for need in chapter.needs), name
-    places = {(chapter.column, chapter.row) for chapter in course_map.MAP.values()}
-    assert len(places) == len(course_map.MAP), "no box on another"
+@pytest.mark.parametrize("name", ["index.md", "README.md"])
+def test_map_and_tables_are_fresh(name):
+    made = course_map.updated(name, course_map.contents()[name])
+    assert made == text(name), "run `make format`"
 
 
-def test_course_map_needs_its_place_in_the_page():
-    with pytest.raises(ValueError, match="index.md must hold the lines"):
-        course_map.updated("# No map")
+def test_map_shows_every_chapter_below_what_it_needs():
+    shown = [page for page in course_map.chapters() if page.file.startswith("chapters/")]
+    assert {page.path for page in shown} == {p for p in notebooks() if p.parent.name == "chapters"}
+    row = {page.file: n for n, row in enumerate(course_map.rows(shown)) for page in row}
+    assert len(row) == len(shown)
+    for page in shown:
+        assert all(row[need] < row[page.file] for need in page.needs), page.file
+
+
+@pytest.mark.parametrize(
+    ("toc", "said", "message"),
+    [
+        ("ab", "a: {}", "_toc.yml has b where chapters.yml has no page"),
+        ("ab", "b: {}\na: {}", "_toc.yml has a where chapters.yml has b"),
+        ("ab", "a: {needs: [b]}\nb: {}", "a needs b, which does not come before it"),
+    ],
+)
+def test_map_refuses_two_lists_that_disagree(tmp_path, monkeypatch, toc, said, message):
+    monkeypatch.setattr(course_map, "ROOT", tmp_path)
+    pages = [{"file": file} for file in toc]
+    toc = yaml.safe_dump({"parts": [{"caption": "Part", "chapters": pages}]})
+    (tmp_path / "_toc.yml").write_text(toc, encoding="utf-8")
+    said = said.replace("{", "{title: t, about: u, ").replace(", }", "}")
+    (tmp_path / "chapters.yml").write_text(said, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        course_map.chapters()
+
+
+def test_map_needs_its_place_in_the_page():
+    with pytest.raises(ValueError, match="reading.md must hold the lines"):
+        course_map.updated("reading.md", "")
 
 
 def test_every_topic_of_the_lecture_documents_has_its_section():
@@ -239,33 +291,6 @@ def test_every_topic_of_the_lecture_documents_has_its_section():
         headings[shown(path)] = re.findall(r"^#+ (.+)$", "\n".join(cells), re.M)
     missing = [(file, section) for file, section in rows if section not in headings[file]]
     assert not missing
-
-
-def test_glossary_gives_both_languages():
-    body = re.search(r"```\{glossary\}\n(.*?)```", text("glossary.md"), re.S)[1]
-    entries = re.findall(r"((?:^[^\s:].*\n)+)  \S", body, re.M)
-    assert len(entries) > 30
-    for entry in entries:
-        terms = entry.split("\n")[:-1]
-        assert re.match(r"[A-Za-z]", terms[0]), f"{terms[0]} comes before the English term"
-        assert any(re.search(r"[\u4e00-\u9fff]", term) for term in terms), terms
-        assert len(set(terms)) == len(terms)
-
-
-def test_glossary_has_every_term_that_a_notebook_introduces():
-    body = re.search(r"```\{glossary\}\n(.*?)```", text("glossary.md"), re.S)[1]
-    entries = {line for line in body.splitlines() if not line.startswith((" ", ":"))}
-    introduced = {}
-    for path in notebooks():
-        for cell in read(path).cells:
-            if cell.cell_type == "markdown":
-                for aside in re.findall(r"\(([^()]*[\u4e00-\u9fff][^()]*)\)", cell.source):
-                    for term in re.split(r"[,;，；]\s*|\s+or\s+", aside):
-                        if re.search(r"[\u4e00-\u9fff]", term):
-                            introduced.setdefault(" ".join(term.split()), shown(path))
-    assert len(introduced) > 200
-    missing = {term: where for term, where in introduced.items() if term not in entries}
-    assert not missing, "give each its entry in glossary.md"
 
 
 def test_bibliography_is_complete():

@@ -76,12 +76,12 @@ def tokens_of(sentences) -> list[str]:
     return " ".join(sentences).split()
 
 
-def makings(pattern: Pattern, known: dict[str, int]):
+def makings(pattern: Pattern):
     """Yield (sentence, records, probability) for every way to fill a pattern, by brute force."""
-    new = [kind for name, kind in pattern.kinds.items() if name not in known]
-    for drawn in itertools.product(*(range(len(kind.records)) for kind in new)):
-        records = known | {kind.name: n for kind, n in zip(new, drawn, strict=True)}
-        chance = math.prod(kind.prior.probs[records[kind.name]] for kind in new)
+    kinds = pattern.kinds.values()
+    for drawn in itertools.product(*(range(len(kind.records)) for kind in kinds)):
+        records = {kind.name: n for kind, n in zip(kinds, drawn, strict=True)}
+        chance = math.prod(kind.prior.probs[records[kind.name]] for kind in kinds)
         choices = [
             Choice([token], [1])
             if isinstance(token, str)
@@ -94,24 +94,10 @@ def makings(pattern: Pattern, known: dict[str, int]):
             yield " ".join(words), records, chance * math.prod(probs)
 
 
-def all_sentences(patterns: Choice, known: dict[str, int]):
+def all_sentences(patterns: Choice):
     for pattern, weight in zip(patterns.items, patterns.probs, strict=True):
-        for sentence, records, prob in makings(pattern, known):
+        for sentence, records, prob in makings(pattern):
             yield sentence, records, weight * prob
-
-
-def all_paragraphs(world: ToyWorld):
-    def extend(stages, known, lines, prob):
-        if not stages:
-            yield tuple(lines), prob
-            return
-        for sentence, records, p in all_sentences(stages[0], known):
-            yield from extend(stages[1:], known or records, [*lines, sentence], prob * p)
-
-    for topic, stages in enumerate(world.topics):
-        for length, chance in zip(world.lengths.items, world.lengths.probs, strict=True):
-            for lines, p in extend(stages[:length], {}, [], chance / len(world.topics)):
-                yield Paragraph(topic, lines), p
 
 
 # Choices and tables
@@ -168,7 +154,7 @@ def test_a_bad_pattern_is_refused(pattern):
 
 
 def test_probabilities_of_all_sentences_sum_to_one(small):
-    listed = list(all_sentences(small.patterns, {}))
+    listed = list(all_sentences(small.patterns))
     assert len(listed) > 50
     assert math.fsum(math.exp(small.log_prob(s)) for s, _, _ in listed) == pytest.approx(
         1, abs=1e-12
@@ -178,7 +164,7 @@ def test_probabilities_of_all_sentences_sum_to_one(small):
 
 
 def test_each_sentence_has_one_derivation_and_it_is_the_right_one(small):
-    listed = list(all_sentences(small.patterns, {}))
+    listed = list(all_sentences(small.patterns))
     assert len({s for s, _, _ in listed}) == len(listed)
     for sentence, records, _ in listed:
         [(_, shown)] = small.derivations(sentence)
@@ -187,30 +173,15 @@ def test_each_sentence_has_one_derivation_and_it_is_the_right_one(small):
 
 
 def test_entropy_is_that_of_the_list(small):
-    listed = [(sentence, prob) for sentence, _, prob in all_sentences(small.patterns, {})]
+    listed = [(sentence, prob) for sentence, _, prob in all_sentences(small.patterns)]
     entropy = -math.fsum(p * math.log(p) for _, p in listed)
     length = math.fsum(p * len(s.split()) for s, p in listed)
     assert small.entropy_per_token() == pytest.approx(entropy / length, rel=1e-12)
     assert small.entropy_per_token(end_tokens=1) == pytest.approx(entropy / (length + 1))
 
 
-def test_probabilities_of_all_paragraphs_sum_to_one_and_give_their_entropy(small):
-    listed = list(all_paragraphs(small))
-    assert len(listed) > 200 and len({paragraph.sentences for paragraph, _ in listed}) == len(
-        listed
-    )
-    for paragraph, prob in listed:
-        assert small.paragraph_log_prob(paragraph) == pytest.approx(math.log(prob), abs=1e-12)
-    assert math.fsum(p for _, p in listed) == pytest.approx(1, abs=1e-12)
-    entropy = -math.fsum(p * math.log(p) for _, p in listed)
-    length = math.fsum(p * len(tokens_of(paragraph.sentences)) for paragraph, p in listed)
-    assert small.paragraph_entropy_per_token() == pytest.approx(entropy / length, rel=1e-12)
-    with_mark = small.paragraph_entropy_per_token(end_tokens=1)
-    assert with_mark == pytest.approx(entropy / (length + 1))
-
-
 def test_next_tokens_agree_with_the_list(small):
-    listed = [(s.split(), p) for s, _, p in all_sentences(small.patterns, {})]
+    listed = [(s.split(), p) for s, _, p in all_sentences(small.patterns)]
     for prefix in {tuple(s[:n]) for s, _ in listed for n in range(len(s))}:
         follow = defaultdict(float)
         for sentence, prob in listed:
@@ -222,49 +193,16 @@ def test_next_tokens_agree_with_the_list(small):
 
 
 AMBIGUOUS = {
-    "the same sentence from two patterns": (SENTENCES + "1 that is all .", TOPICS),
-    "a word of one is in a slot of the other": (
-        SENTENCES + "1 lima is the capital of {country} .",
-        TOPICS,
-    ),
-    "two countries with one language": (
-        SENTENCES + "1 they speak {country.language} here .",
-        TOPICS,
-    ),
-    "two topics with one first sentence": (
-        SENTENCES,
-        TOPICS | {"sport": "1 {person} ate corn in lima .\n\n 1 a .\n\n 1 b ."},
-    ),
-    "a first sentence that could be a second": (
-        SENTENCES,
-        TOPICS
-        | {
-            "sport": TOPICS["sport"].replace(
-                "the {team} thanked {person.him} .", "john plays for the comets ."
-            )
-        },
-    ),
-    "a second sentence made in two ways": (
-        SENTENCES,
-        TOPICS
-        | {
-            "food": TOPICS["food"].replace(
-                "so {person.he} left {country}", "john went to {country} with his friends"
-            )
-        },
-    ),
-    "a later sentence that hides what it draws": (
-        SENTENCES,
-        TOPICS
-        | {"sport": TOPICS["sport"].replace("to {country} to see", "to {country.language} to see")},
-    ),
+    "the same sentence from two patterns": "1 that is all .",
+    "a word of one is in a slot of the other": "1 lima is the capital of {country} .",
+    "two countries with one language": "1 they speak {country.language} here .",
 }
 
 
-@pytest.mark.parametrize("sentences, topics", AMBIGUOUS.values(), ids=AMBIGUOUS)
-def test_an_ambiguous_grammar_is_refused(sentences, topics):
+@pytest.mark.parametrize("pattern", AMBIGUOUS.values(), ids=AMBIGUOUS)
+def test_an_ambiguous_grammar_is_refused(pattern):
     with pytest.raises(ValueError, match="could make the same sentence|does not show which"):
-        ToyWorld(TABLES, sentences, topics, LENGTHS)
+        ToyWorld(TABLES, SENTENCES + pattern)
 
 
 def test_a_paragraph_needs_patterns_for_each_of_its_sentences():
@@ -308,12 +246,6 @@ def test_mean_log_probability_converges_to_the_entropy(default_sentences):
     assert_close_to_the_floor(losses, lengths, toyworld.entropy_per_token())
 
 
-def test_mean_log_probability_of_paragraphs_converges_to_their_entropy(default_paragraphs):
-    losses = -np.array([toyworld.paragraph_log_prob(p) for p in default_paragraphs])
-    lengths = np.array([len(tokens_of(p.sentences)) for p in default_paragraphs])
-    assert_close_to_the_floor(losses, lengths, toyworld.paragraph_entropy_per_token())
-
-
 class KneserNey:
     """An interpolated Kneser-Ney model; a sentence is preceded by full stops."""
 
@@ -346,6 +278,7 @@ class KneserNey:
         return -np.mean([math.log(self.prob(gram)) for s in sentences for gram in self.grams(s)])
 
 
+@pytest.mark.exhaustive
 def test_no_n_gram_model_beats_the_floor(default_sentences):
     held_out, vocabulary = toyworld.sentences(seed=1, n=2000), toyworld.vocabulary()
     truth = -sum(map(toyworld.log_prob, held_out)) / len(tokens_of(held_out))
@@ -374,19 +307,6 @@ def test_impossible_sentences_name_the_token_that_cannot_be():
             toyworld.log_prob(sentence)
     with pytest.raises(ValueError, match="'paris' with 'lost'"):
         toyworld.next_token_log_probs(["paris", "lost"])
-
-
-def test_impossible_paragraphs_are_refused(default_paragraphs):
-    first = default_paragraphs[0]
-    with pytest.raises(ValueError, match="no sentence continues"):
-        toyworld.paragraph_log_prob(Paragraph((first.topic + 1) % 4, first.sentences))
-    with pytest.raises(ValueError, match="topic 4"):
-        toyworld.paragraph_log_prob(Paragraph(4, first.sentences))
-    for lines in ((), first.sentences[:1], first.sentences * 9):
-        with pytest.raises(ValueError, match=f"{len(lines)} sentences"):
-            toyworld.paragraph_log_prob(Paragraph(first.topic, lines))
-    with pytest.raises(ValueError, match="no sentence continues"):
-        toyworld.paragraph_log_prob(Paragraph(first.topic, first.sentences[1::-1]))
 
 
 # The text
@@ -585,6 +505,7 @@ def test_analogies(default_sentences):
             assert all(counts[word] >= 17 for word in question), question
 
 
+@pytest.mark.exhaustive
 def test_word2vec_solves_the_analogies(default_sentences):
     models = pytest.importorskip("gensim.models")
     model = models.Word2Vec(

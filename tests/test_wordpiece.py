@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from transformers import BertTokenizerFast
 
 from support.data import datasets
-from support.text import wordpiece
 from support.text.wordpiece import SPECIALS, WordPieceTokenizer
 
 PAD, UNK, CLS, SEP, MASK = SPECIALS
@@ -289,28 +288,9 @@ def test_a_batch_is_padded_to_its_longest():
     assert (empty.ids.shape, empty.segments.shape, empty.lengths.shape) == ((0, 0), (0, 0), (0,))
 
 
-@given(text=hard_text)
-@settings(max_examples=200, derandomize=True, database=None, deadline=None)
-def test_decoding_is_the_librarys_before_it_tidies(small, text):
-    from tokenizers.decoders import WordPiece
-
-    ours, _ = small[True, None, True]
-    ids = ours.encode(text).ids
-    assert ours.decode(ids) == WordPiece(cleanup=False).decode([ours.vocab[i] for i in ids])
-    assert ours.decode(torch.tensor(ids)) == ours.decode(ids)
-
-
-def test_decoding():
+def test_a_full_cache_is_emptied_and_long_stretches_are_not_kept():
     tokenizer = WordPieceTokenizer(TINY)
-    ids = tokenizer.encode("UNABLE the! [MASK] ab").ids
-    assert tokenizer.decode(ids) == "[CLS] unable the ! [MASK] ab [SEP]"
-    assert tokenizer.decode(ids, skip_specials=True) == "unable the ! ab"
-    assert tokenizer.decode([TINY.index("##able")]) == "##able"
-
-
-def test_a_full_cache_is_emptied_and_long_stretches_are_not_kept(monkeypatch):
-    monkeypatch.setattr(wordpiece, "_CACHE_ENTRIES", 3)
-    tokenizer = WordPieceTokenizer(TINY)
+    tokenizer._cache.most = 3
     text = "a ab the able a! " + "a" * 65
     assert tokenizer.tokenize(text) == tokenizer.tokenize(text)
     assert 0 < len(tokenizer._cache) <= 3
@@ -352,17 +332,12 @@ def test_a_vocabulary_that_is_none(vocab, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: BARE.encode("a", max_length=2), "at least 3, for 2 special tokens .* given 2"),
-        (lambda: BARE.encode("a", "b", 4), "at least 5, for 3 special tokens .* given 4"),
-        (lambda: BARE.batch(["a"], max_length=-1), "at least 3.* given -1"),
-        (lambda: BARE.batch("a b"), "lists of str, given one str"),
-        (lambda: BARE.batch(["a"], "b"), "lists of str, given one str"),
-        (lambda: BARE.batch(["a"], ["b", "c"]), "given 1 and 2"),
-        (lambda: BARE.encode(b"a"), "must be a str, given bytes"),
-        (lambda: BARE.encode(None), "must be a str, given NoneType"),
-        (lambda: BARE.batch(["a", 1]), "must be a str, given int"),
-        (lambda: BARE.decode([0, 5]), "id 5 is outside 0 … 4"),
-        (lambda: BARE.decode([-1]), "id -1 is outside 0 … 4"),
+        (lambda: BARE.encode("a", max_length=2), "max_length must be at least 3, got 2"),
+        (lambda: BARE.encode("a", "b", 4), "max_length must be at least 5, got 4"),
+        (lambda: BARE.batch("a b"), "lists of str, got one str"),
+        (lambda: BARE.batch(["a"], ["b", "c"]), "got 1 and 2"),
+        (lambda: BARE.encode(b"a"), "must be a str, got bytes"),
+        (lambda: BARE.batch(["a", 1]), "must be a str, got int"),
     ],
 )
 def test_mistakes_of_the_caller(call, message):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PLAIN = "notebooks"  # the branch of the notebooks without MyST's markup: see tools/colab.py
 CARRIERS = (
     "_config.yml",
     "README.md",
@@ -34,8 +35,8 @@ def pages(address: str) -> str:
 
 
 def colab(address: str, path: str) -> str:
-    """Return the address that opens the notebook at `path` in Colab."""
-    return f"https://colab.research.google.com/github/{slug(address)}/blob/main/{path}"
+    """Return the address that opens the plain form of the notebook at `path` in Colab."""
+    return f"https://colab.research.google.com/github/{slug(address)}/blob/{PLAIN}/{path}"
 
 
 def move(text: str, old: str, new: str) -> str:

@@ -1,10 +1,9 @@
-"""Download every data file from every mirror, and prove right what each gives.
+"""Download every data file from each of its addresses, and prove right what each gives.
 
     python -m tools.check_mirrors [--only PATH] [--report FILE]
 
 PATH is a file of the catalog or a folder of it, such as mnist. Prints a table in Markdown, and
-writes it into FILE as well; ends with status 1 if any mirror failed. All is done as where a reader
-downloads, but that an archive which several files share is fetched once, and that nothing is kept.
+writes it into FILE as well; ends with status 1 if any address failed. Nothing is kept.
 """
 
 from __future__ import annotations
@@ -14,37 +13,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from support.data import catalog
-from support.data import files as datafiles
-from support.data.downloads import Refused
-from support.data.files import DataFile, Mirror
+from support.data import catalog, files
+from support.data.files import DataFile
 
-HEAD = ["| File | Mirror | Result | Bytes | Seconds |", "|---|---|---|--:|--:|"]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of one mirror of one file; fault is "" if it was the right file.
-
-    size is the bytes that the mirror sent, seconds what fetching and proving took.
-    """
-
-    path: str
-    url: str
-    fault: str
-    size: int
-    seconds: float
-
-    def row(self) -> str:
-        """Return the result as a row of the table."""
-        # A server chooses some of these words: in code they can be no link, mention or column.
-        words = " ".join(self.fault.replace("`", "'").replace("|", "/").split())
-        shown = f"**failed**: `{words}`" if self.fault else "ok"
-        return f"| {self.path} | {self.url} | {shown} | {self.size:,} | {self.seconds:.1f} |"
+HEAD = ["| File | Address | Result | Seconds |", "|---|---|---|--:|"]
 
 
 def chosen(only: str) -> list[DataFile]:
@@ -53,69 +27,48 @@ def chosen(only: str) -> list[DataFile]:
     return [f for path, f in catalog.FILES.items() if not only or f"{path}/".startswith(folder)]
 
 
-def check(files: Iterable[DataFile], folder: Path) -> Iterator[Result]:
-    """Yield the result for each mirror of each file; folder is where they are downloaded to."""
-    archives: dict[str, Path | Exception] = {}
-    target = folder / "file"
-    for file in files:
-        for mirror in file.mirrors:
-            came, fault, start = target, "", time.monotonic()
-            target.unlink(missing_ok=True)
-            try:
-                if mirror.member:
-                    came = _archive(mirror, folder, archives)
-                    datafiles.unpack(file, mirror, came, target)
-                else:
-                    datafiles.fetch(file, mirror, target)
-            except (Refused, OSError) as error:
-                fault = str(error)
-            size = came.stat().st_size if came.exists() else 0
-            yield Result(file.path, mirror.url, fault, size, time.monotonic() - start)
-
-
-def _archive(mirror: Mirror, folder: Path, known: dict[str, Path | Exception]) -> Path:
-    """Return where the archive of a mirror lies, fetched at the first time; raises as `fetch`."""
-    if mirror.url not in known:
-        path = folder / f"archive-{len(known)}"
+def check(file: DataFile, url: str) -> tuple[str, bool]:
+    """Return a row of the table for an address of a file, and whether it gave the right one."""
+    start, words = time.monotonic(), ""
+    with tempfile.TemporaryDirectory() as folder:
         try:
-            datafiles.fetch_archive(mirror, path)
-            known[mirror.url] = path
-        except (Refused, OSError) as error:
-            path.unlink(missing_ok=True)
-            known[mirror.url] = error
-    if isinstance(found := known[mirror.url], Exception):
-        raise found
-    return found
+            files.fetch(file, url, Path(folder))
+        except Exception as error:
+            # A server chooses some of these words: in code they can be no link or mention.
+            words = " ".join(str(error).replace("`", "'").replace("|", "/").split())
+            words = f"{type(error).__name__}: {words}"
+    result = f"**failed**: `{words}`" if words else "ok"
+    return f"| {file.path} | {url} | {result} | {time.monotonic() - start:.1f} |", not words
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check the mirrors that the arguments choose; return the status to end with."""
+    """Check the addresses that the arguments choose; return the status to end with."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--only", metavar="PATH", default="", help="a file or folder of the catalog"
     )
     parser.add_argument("--report", metavar="FILE", type=Path, help="where to write the table too")
     given = parser.parse_args(arguments)
-    files = chosen(given.only)
-    if not files:
+    wanted = chosen(given.only)
+    if not wanted:
         sets = ", ".join(sorted({path.split("/")[0] for path in catalog.FILES}))
         parser.error(f"the catalog has no {given.only!r}; its folders are {sets}")
     os.environ.setdefault("PRETRAIN_PROFILE", "smoke")  # which draws no progress bars
 
-    lines, results = list(HEAD), []
+    lines, passed = list(HEAD), []
     print(*HEAD, sep="\n", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for result in check(files, Path(folder)):
-            results.append(result)
-            lines.append(result.row())
-            print(lines[-1], flush=True)
-    failed = sum(bool(result.fault) for result in results)
-    lines += ["", f"{len(results) - failed} of {len(results)} mirrors gave the right file."]
+    for file in wanted:
+        for url in file.urls:
+            row, right = check(file, url)
+            lines.append(row)
+            passed.append(right)
+            print(row, flush=True)
+    lines += ["", f"{sum(passed)} of {len(passed)} addresses gave the right file."]
     print(*lines[-2:], sep="\n")
     if given.report:
         given.report.parent.mkdir(parents=True, exist_ok=True)
         given.report.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return 1 if failed else 0
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

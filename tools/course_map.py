@@ -1,126 +1,159 @@
-"""The map of the course in index.md: a figure of links, and a table of order and times.
+"""The map of the chapters in index.md, and the tables there and in README.md.
 
-    python -m tools.course_map [--check]
+    python -m tools.course_map
 
-The times are those of the run cards. With --check nothing is written, and the exit status is 1 if
-index.md is not up to date.
+_toc.yml gives the order, chapters.yml says what each page is about, and a notebook's run card says
+how long it runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle, groupby, zip_longest
+from pathlib import Path
 
-from tools.address import ROOT
+import yaml
+
+from tools import address
 from tools.format_notebooks import read
 
-PAGE = ROOT / "index.md"
+ROOT = address.ROOT
 TIME = re.compile(
     r"\*\*Time\*\* on two cores: "
-    r"(?:(?P<all>\S+ s) in every profile|"
-    r"`smoke` (?P<smoke>\S+ s), `laptop` (?P<laptop>[^,;.]+(?:\.\d+ min)?))"
+    r"(?:(?P<all>\S+ s) in every profile|.*?`laptop` (?P<laptop>[^,;.]+(?:\.\d+ min)?))"
 )
-BEGIN, END = "<!-- map: python -m tools.course_map -->", "<!-- end of map -->"
-BEGIN_TABLE, END_TABLE = "<!-- times: python -m tools.course_map -->", "<!-- end of times -->"
-COLORS = {
-    "Foundations": "#E69F00",
-    "Word vectors": "#0072B2",
-    "Autoencoders": "#009E73",
-    "Language models": "#D55E00",
-    "Questions": "#CC79A7",
-}
+BEGIN = "<!-- chapters: from _toc.yml and chapters.yml, by `make format` -->"
+END = "<!-- end of chapters -->"
+COLORS = ("#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")  # a part's, in turn
 BOX, GAP = (138, 56), (16, 40)  # width and height of a box, and what is left between two
+LONGEST_LINE = 13  # characters of a title that fit in a box
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter: a label of one or two lines, part, place, and the chapters that it follows."""
+    """A page of the book: its file without the ending, and what the two lists say of it."""
 
-    label: tuple[str, ...]
+    file: str
     part: str
-    column: float
-    row: int
-    needs: tuple[str, ...] = ()
+    title: str
+    about: str
+    needs: Sequence[str] = ()
+
+    @property
+    def path(self) -> Path:
+        """The page's file, a notebook if there is one."""
+        notebook = ROOT / f"{self.file}.ipynb"
+        return notebook if notebook.exists() else notebook.with_suffix(".md")
 
 
-MAP = {
-    "training": Chapter(("training",), "Foundations", 1.5, 0),
-    "bpe": Chapter(("byte pair", "encoding"), "Word vectors", 3, 0),
-    "word2vec": Chapter(("word2vec",), "Word vectors", 0, 1, ("training",)),
-    "autoencoders": Chapter(("autoencoders",), "Autoencoders", 1, 1, ("training",)),
-    "text_encoders": Chapter(("text", "encoders"), "Foundations", 2, 1, ("training",)),
-    "glove": Chapter(("GloVe",), "Word vectors", 0, 2, ("word2vec",)),
-    "vae": Chapter(("variational", "autoencoder"), "Autoencoders", 1, 2, ("autoencoders",)),
-    "transformer": Chapter(("the", "Transformer"), "Foundations", 2, 2, ("text_encoders",)),
-    "fasttext": Chapter(("fastText",), "Word vectors", 0, 3, ("glove",)),
-    "bert": Chapter(("BERT",), "Language models", 1, 3, ("transformer",)),
-    "seq2seq": Chapter(("sequence to", "sequence"), "Language models", 2, 3, ("transformer",)),
-    "gpt": Chapter(("GPT",), "Language models", 3, 3, ("transformer", "bpe")),
-    "similarity_and_analogy": Chapter(
-        ("similarity,", "analogy"), "Word vectors", 0, 4, ("fasttext",)
-    ),
-    "finetuning": Chapter(("fine-tuning",), "Language models", 1, 4, ("bert",)),
-    "pretrained_models": Chapter(
-        ("the model", "families"), "Language models", 2, 4, ("bert", "gpt")
-    ),
-    "questions": Chapter(("twelve", "questions"), "Questions", 1, 5, ("finetuning",)),
-    "exercises": Chapter(("exercises", "27.1–27.6"), "Questions", 2, 5, ("pretrained_models",)),
-    "errata": Chapter(("errata",), "Questions", 3, 5),
-}
+def chapters() -> list[Chapter]:
+    """Return all pages in the order of the book.
+
+    Raises: ValueError if chapters.yml has not the pages of _toc.yml in their order, or if a page
+    needs one that does not come before it.
+    """
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    said = yaml.safe_load((ROOT / "chapters.yml").read_text(encoding="utf-8"))
+    parts = {
+        page["file"]: part["caption"]
+        for part in toc["parts"]
+        for chapter in part["chapters"]
+        for page in (chapter, *chapter.get("sections", ()))
+    }
+    for here, there in zip_longest(parts, said, fillvalue="no page"):
+        if here != there:
+            raise ValueError(
+                f"_toc.yml has {here} where chapters.yml has {there}, but both must have the same "
+                "pages in the same order"
+            )
+    found: dict[str, Chapter] = {}
+    for file, part in parts.items():
+        found[file] = Chapter(file, part, **said[file])
+        for need in found[file].needs:
+            if need not in found or need == file:
+                raise ValueError(
+                    f"chapters.yml: {file} needs {need}, which does not come before it"
+                )
+    return list(found.values())
 
 
-def x(chapter: Chapter) -> float:
-    """Return the left end of a chapter's box."""
-    return chapter.column * (BOX[0] + GAP[0]) + GAP[0] / 2
+def rows(shown: list[Chapter]) -> list[list[Chapter]]:
+    """Return the chapters in rows, each below all that it needs and ordered so as to be near them.
+
+    A chapter without needs stands right above the first that needs it, or in the last row.
+    """
+    level: dict[str, int] = {}
+    for chapter in shown:
+        level[chapter.file] = 1 + max((level[need] for need in chapter.needs), default=-1)
+    for chapter in shown:
+        if not chapter.needs:
+            after = [level[other.file] for other in shown if chapter.file in other.needs]
+            level[chapter.file] = min(after) - 1 if after else max(level.values())
+    column: dict[str, float] = {}
+    arranged = []
+    for number in range(1 + max(level.values())):
+        row = [chapter for chapter in shown if level[chapter.file] == number]
+        row.sort(
+            key=lambda c: sum(column[need] for need in c.needs) / len(c.needs) if c.needs else -99
+        )
+        column |= {chapter.file: i - len(row) / 2 for i, chapter in enumerate(row)}
+        arranged.append(row)
+    return arranged
 
 
-def y(chapter: Chapter) -> float:
-    """Return the upper end of a chapter's box."""
-    return chapter.row * (BOX[1] + GAP[1]) + 2
-
-
-def arrow(start: Chapter, end: Chapter) -> str:
-    """Return a line from below one box to above another."""
-    x1, y1 = x(start) + BOX[0] / 2, y(start) + BOX[1]
-    x2, y2 = x(end) + BOX[0] / 2, y(end) - 6
+def arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
+    """Return a line from below one box to above another, each given by its upper left corner."""
+    x1, y1 = start[0] + BOX[0] / 2, start[1] + BOX[1]
+    x2, y2 = end[0] + BOX[0] / 2, end[1] - 6
     bend = (y2 - y1) / 2
     d = f"M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2:g}"
     return f'<path d="{d}" fill="none" stroke="currentColor" marker-end="url(#course-arrow)"/>'
 
 
-def box(name: str, chapter: Chapter) -> str:
-    """Return a box with the chapter's label that links to its page."""
-    left, top = x(chapter), y(chapter)
-    middle, first = left + BOX[0] / 2, top + BOX[1] / 2 + 6 - 10 * (len(chapter.label) - 1)
-    lines = "".join(
+def box(chapter: Chapter, corner: tuple[float, float], color: str, needs: list[str]) -> str:
+    """Return a box with the chapter's title that links to its page, its upper left at `corner`."""
+    lines = textwrap.wrap(chapter.title, LONGEST_LINE, break_on_hyphens=False)
+    middle, first = corner[0] + BOX[0] / 2, corner[1] + BOX[1] / 2 + 6 - 10 * (len(lines) - 1)
+    label = "".join(
         f'<tspan x="{middle:g}" y="{first + 20 * i:g}">{escape(line)}</tspan>'
-        for i, line in enumerate(chapter.label)
+        for i, line in enumerate(lines)
     )
-    color = COLORS[chapter.part]
+    after = f", best read after {' and '.join(needs)}" if needs else ""
     return (
-        f'<a href="chapters/{name}.html"><title>{escape(" ".join(chapter.label))}</title>'
-        f'<rect x="{left:g}" y="{top:g}" width="{BOX[0]}" height="{BOX[1]}" rx="6" '
+        f'<a href="{chapter.file}.html"><title>{escape(chapter.title + after)}</title>'
+        f'<rect x="{corner[0]:g}" y="{corner[1]:g}" width="{BOX[0]}" height="{BOX[1]}" rx="6" '
         f'fill="{color}" fill-opacity="0.2" stroke="{color}" stroke-width="2"/>'
-        f'<text text-anchor="middle" font-size="18" fill="currentColor">{lines}</text></a>'
+        f'<text text-anchor="middle" font-size="18" fill="currentColor">{label}</text></a>'
     )
 
 
-def figure() -> str:
-    """Return the map as a block of HTML for index.md: figure, links, and a legend."""
-    width = max(x(chapter) for chapter in MAP.values()) + BOX[0] + GAP[0] / 2
-    height = max(y(chapter) for chapter in MAP.values()) + BOX[1] + 2
-    arrows = [arrow(MAP[need], chapter) for chapter in MAP.values() for need in chapter.needs]
+def figure(pages: list[Chapter]) -> str:
+    """Return the map of the chapters as a block of HTML: boxes, arrows, and a legend."""
+    shown = [page for page in pages if page.file.startswith("chapters/")]
+    arranged = rows(shown)
+    across = max(map(len, arranged))
+    width, height = across * (BOX[0] + GAP[0]), len(arranged) * (BOX[1] + GAP[1]) - GAP[1] + 4
+    corners = {
+        chapter.file: (
+            (across / 2 - len(row) / 2 + i) * (BOX[0] + GAP[0]) + GAP[0] / 2,
+            number * (BOX[1] + GAP[1]) + 2,
+        )
+        for number, row in enumerate(arranged)
+        for i, chapter in enumerate(row)
+    }
+    titles = {page.file: page.title for page in pages}
+    colors = dict(zip(dict.fromkeys(page.part for page in shown), cycle(COLORS), strict=False))
     legend = " ".join(
         f'<span style="white-space:nowrap"><span style="display:inline-block;width:0.9em;'
-        f'height:0.9em;background:{color};opacity:0.6"></span> {part}</span>'
-        for part, color in COLORS.items()
+        f'height:0.9em;background:{color};opacity:0.6"></span> {escape(part)}</span>'
+        for part, color in colors.items()
     )
     return "\n".join(
         [
-            BEGIN,
             "```{raw} html",
             '<figure class="course-map" style="margin:0">',
             f'<svg viewBox="0 0 {width:g} {height:g}" style="width:100%;max-width:{width:g}px;'
@@ -129,60 +162,81 @@ def figure() -> str:
             '<defs><marker id="course-arrow" viewBox="0 0 8 8" refX="4" refY="4" markerWidth="7" '
             'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="currentColor"/></marker>'
             "</defs>",
-            *arrows,
-            *(box(name, chapter) for name, chapter in MAP.items()),
+            *(arrow(corners[n], corners[page.file]) for page in shown for n in page.needs),
+            *(
+                box(page, corners[page.file], colors[page.part], [titles[n] for n in page.needs])
+                for page in shown
+            ),
             "</svg>",
             f"<figcaption>{legend}</figcaption>",
             "</figure>",
             "```",
-            END,
         ]
     )
 
 
-def times(name: str) -> tuple[str, str]:
-    """Return how long a chapter takes in smoke and in laptop, by its run card.
+def running_time(page: Chapter) -> str:
+    """Return how long a page takes in laptop by its run card, or nothing for one that does not run.
 
     Raises: ValueError if the run card does not say it.
     """
-    text = "\n".join(cell.source for cell in read(ROOT / "chapters" / f"{name}.ipynb").cells)
-    found = TIME.search(text)
+    if page.path.suffix != ".ipynb":
+        return ""
+    found = TIME.search("\n".join(cell.source for cell in read(page.path).cells))
     if found is None:
-        raise ValueError(f"the run card of {name} does not give the times in smoke and in laptop")
-    return (found["all"], found["all"]) if found["all"] else (found["smoke"], found["laptop"])
+        raise ValueError(f"the run card of {page.path.name} does not give the time in laptop")
+    return found["all"] or found["laptop"]
 
 
-def table() -> str:
-    """Return a table of what to read before each chapter and how long it takes."""
-    lines = ["| chapter | best read after | `smoke` | `laptop` |", "|---|---|---|---|"]
-    for name, chapter in MAP.items():
-        needs = ", ".join(" ".join(MAP[need].label) for need in chapter.needs) or "–"
-        label = " ".join(chapter.label)
-        lines.append(f"| [{label}](chapters/{name}.ipynb) | {needs} | {' | '.join(times(name))} |")
-    return "\n".join([BEGIN_TABLE, *lines, END_TABLE])
+def table(pages: list[Chapter]) -> str:
+    """Return a table of all pages by part, each with what it is about and how long it runs."""
+    lines = ["| chapter | about | `laptop` |", "|---|---|---|"]
+    for part, members in groupby(pages, lambda page: page.part):
+        lines.append(f"| **{part}** | | |")
+        for page in members:
+            name = page.path.relative_to(ROOT).as_posix()
+            lines.append(f"| [{page.title}]({name}) | {page.about} | {running_time(page)} |")
+    return "\n".join(lines)
 
 
-def updated(page: str) -> str:
-    """Return the page with its map and its table made anew.
+def colab_links(pages: list[Chapter]) -> str:
+    """Return a table of the parts, with a link for each notebook that opens it in Colab."""
+    lines = ["| part | notebooks, on Colab |", "|---|---|"]
+    notebooks = [page for page in pages if page.path.suffix == ".ipynb"]
+    for part, members in groupby(notebooks, lambda page: page.part):
+        links = [
+            f"[{page.title}]({address.colab(address.repository(), f'{page.file}.ipynb')})"
+            for page in members
+        ]
+        lines.append(f"| {part} | {', '.join(links)} |")
+    return "\n".join(lines)
 
-    Raises: ValueError if the page does not hold the lines between which they stand.
+
+def contents() -> dict[str, str]:
+    """Return what is to stand between the two marks, by the name of the page that has them."""
+    pages = chapters()
+    return {
+        "index.md": f"{figure(pages)}\n\n{table(pages)}",
+        "README.md": colab_links(pages),
+    }
+
+
+def updated(name: str, content: str) -> str:
+    """Return the page of that name with `content` between its two marks.
+
+    Raises: ValueError if the page does not hold the marks.
     """
-    for begin, end, content in ((BEGIN, END, figure()), (BEGIN_TABLE, END_TABLE, table())):
-        if not (begin in page and end in page):
-            raise ValueError(f"{PAGE.name} must hold the lines {begin!r} and {end!r}")
-        between = f"{re.escape(begin)}.*{re.escape(end)}"
-        page = re.sub(between, lambda _, new=content: new, page, flags=re.S)
-    return page
+    page = (ROOT / name).read_text(encoding="utf-8")
+    if not (BEGIN in page and END in page):
+        raise ValueError(f"{name} must hold the lines {BEGIN!r} and {END!r}")
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{content}\n{END}{rest.split(END)[1]}"
 
 
 def main() -> None:
-    """Write the map, or check it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, fail if it differs")
-    page = PAGE.read_text(encoding="utf-8")
-    if parser.parse_args().check:
-        sys.exit(page != updated(page))
-    PAGE.write_text(updated(page), encoding="utf-8")
+    """Write the map and the tables."""
+    for name, content in contents().items():
+        (ROOT / name).write_text(updated(name, content), encoding="utf-8")
 
 
 if __name__ == "__main__":

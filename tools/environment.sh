@@ -3,11 +3,13 @@
 #
 #   tools/environment.sh FOLDER REQUIREMENTS [REQUIREMENTS…]
 #
+# A later file of requirements includes the earlier ones, and only the last is installed. From a file
+# NAME.lock come exactly the releases that it lists, and a download that does not have its checksum is
+# refused; from NAME.txt, the newest releases that fit. uv does the work where it is on PATH (UV=
+# declines it), else pip. For the book alone, nothing of this project is installed.
+#
 # The stamp FOLDER/installed-REQUIREMENTS holds a checksum of every file of requirements, of
-# pyproject.toml and of where the checkout lies. While it matches, this ends without touching the
-# network. A later file in the list includes the earlier ones, and only the last is installed.
-# From a file of the form NAME.lock come exactly the releases that it lists, and a download that
-# does not have its checksum is refused; without one, the newest releases that fit.
+# pyproject.toml and of where the checkout lies. While it matches, this ends without the network.
 set -eu
 
 folder=$1
@@ -23,16 +25,23 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(checksum)" ]; then
     exit 0
 fi
 
+python=$folder/bin/python
+uv=$(command -v "${UV-uv}" || true)
+
+works() {
+    if [ "$uv" ]; then "$python" -c ''; else "$python" -m pip --version; fi >/dev/null 2>&1
+}
+
 new_enough() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1
 }
 
-if ! { [ -x "$folder/bin/python" ] && "$folder/bin/python" -m pip --version >/dev/null 2>&1; }; then
+if ! works; then
     found=
     candidates=${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python3.10 python}
     for candidate in $candidates; do
         if new_enough "$candidate"; then
-            found=$candidate
+            found=$(command -v "$candidate")
             break
         fi
     done
@@ -46,25 +55,36 @@ if ! { [ -x "$folder/bin/python" ] && "$folder/bin/python" -m pip --version >/de
         exit 1
     fi
     echo "Making a virtual environment in $folder with $("$found" --version)"
-    if ! "$found" -m venv --clear "$folder"; then
+    if [ "$uv" ]; then
+        "$uv" venv --quiet --clear --python "$found" "$folder"
+    elif ! "$found" -m venv --clear "$folder"; then
         rm -rf "$folder"
         echo "Python has no venv module. On Debian or Ubuntu: sudo apt install python3-venv" >&2
         exit 1
     fi
 fi
 
-echo "Installing $last into $folder (the first time takes a few minutes, mostly torch)"
-rm -f "$folder"/installed-*
-quiet=--quiet
-[ ! -t 1 ] || quiet=  # at a terminal, pip's progress bars say that something is going on
+install() {
+    if [ "$uv" ]; then
+        "$uv" pip install --quiet --python "$python" "$@"
+    else
+        "$python" -m pip install --quiet --quiet "$@"  # errors alone
+    fi
+}
+
 case $last in
+requirements-book.*) echo "Installing $last into $folder (the first time, about a minute)" ;;
+*) echo "Installing $last into $folder (the first time, some minutes: PyTorch is large)" ;;
+esac
+rm -f "$folder"/installed-*
+case $last in
+requirements-book.txt) install -r "$last" ;;
+requirements-book.lock) install --require-hashes -r "$last" ;;
 *.lock)
-    "$folder/bin/python" -m pip install $quiet --require-hashes -r "$last"
-    "$folder/bin/python" -m pip install $quiet --no-index --no-deps --no-build-isolation -e .
+    install --require-hashes -r "$last"
+    install --no-index --no-deps --no-build-isolation -e .
     ;;
-*)
-    "$folder/bin/python" -m pip install $quiet -r "$last" -e .
-    ;;
+*) install -r "$last" -e . ;;
 esac
 for name in "$@"; do
     checksum >"$folder/installed-$name"

@@ -1,4 +1,4 @@
-"""Bring notebooks into one form: clean metadata, stable cell ids, the same bootstrap cell.
+"""Bring notebooks into one form: clean metadata, stable cell ids, one bootstrap cell, folds.
 
     python -m tools.format_notebooks [--check] [NOTEBOOK…]
 
@@ -16,22 +16,25 @@ from pathlib import Path
 
 import nbformat
 
-from tools import address
+from tools import address, folding
 
 FOLDERS = ("chapters", "solutions")
-CELL_METADATA = ("tags", "mystnb")
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
 BOOTSTRAP = """\
+{title}
 # Make `support` importable: a clone has it at hand, on Colab it is installed.
 import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
-if importlib.util.find_spec("support") is None:
+found = importlib.util.find_spec("support")
+folders = (found and found.submodule_search_locations) or []
+# Another folder of the same name does not count.
+if not any((Path(folder) / "profile.py").is_file() for folder in folders):
     if (Path.cwd().parent / "support" / "profile.py").is_file():
         sys.path.insert(0, str(Path.cwd().parent))
     else:
@@ -48,7 +51,8 @@ def notebooks() -> list[Path]:
 
 def bootstrap() -> str:
     """Return the source of the first code cell, the same in every notebook."""
-    return BOOTSTRAP.format(repository=address.repository())
+    title = folding.TITLE_LINES["setup"]
+    return BOOTSTRAP.format(title=title, repository=address.repository())
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -78,19 +82,18 @@ def text_of(notebook: nbformat.NotebookNode) -> str:
 def format_notebook(notebook: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
     """Return a copy in the one form; `name` seeds the ids of cells that have none of their own."""
     notebook = copy.deepcopy(notebook)
-    notebook.metadata = nbformat.from_dict(METADATA)
     _set_ids(notebook.cells, name)
-    for cell in notebook.cells:
-        cell.metadata = nbformat.from_dict(
-            {key: cell.metadata[key] for key in CELL_METADATA if cell.metadata.get(key)}
-        )
-        cell.source = cell.source.rstrip()
-        if cell.cell_type == "code":
-            cell.outputs = [_clean(output) for output in cell.outputs if not _passing(output)]
     first = next((cell for cell in notebook.cells if cell.cell_type == "code"), None)
     if first is not None and "find_spec(" in first.source:
         first.source = bootstrap()
-        first.metadata = nbformat.from_dict({"tags": ["hide-input"]})
+        first.metadata = nbformat.from_dict({"tags": ["setup"]})
+    for cell in notebook.cells:
+        cell.source = cell.source.rstrip()
+        folding.fold(cell)
+        if cell.cell_type == "code":
+            cell.outputs = [_clean(output) for output in cell.outputs if not _passing(output)]
+    collapsed = folding.collapsed_on_colab(notebook.cells)
+    notebook.metadata = nbformat.from_dict(METADATA | collapsed)
     old, new = address.configured(), address.repository()
     for cell in notebook.cells:
         if cell.cell_type == "markdown":

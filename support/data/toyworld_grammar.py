@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -143,15 +143,15 @@ class Pattern:
             for token in self.tokens
         )
 
-    def entropy(self, known: Collection[str] = ()) -> float:
-        """Return the entropy in nats of the sentence, given the records of the kinds `known`."""
-        drawn = sum(kind.prior.entropy for name, kind in self.kinds.items() if name not in known)
+    def entropy(self) -> float:
+        """Return the entropy of the sentence in nats."""
+        drawn = sum(kind.prior.entropy for kind in self.kinds.values())
         return drawn + sum(
             kind.prior.mean(lambda n, k=kind, f=field: k.records[n][f].entropy)
             for kind, field in self.slots
         )
 
-    def beliefs(self, tokens: Sequence[str], known: Mapping[str, int]) -> Beliefs | None:
+    def beliefs(self, tokens: Sequence[str]) -> Beliefs | None:
         """Return what the first tokens of a sentence tell of the records; None if they cannot be.
 
         P(tokens | pattern) is the product over kinds of the sum over records.
@@ -165,15 +165,13 @@ class Pattern:
                     return None
                 continue
             name, likelihood = token.kind.name, token.kind.likelihood[token.field].get(word, {})
-            belief = found.get(name) or self._prior(name, known)
+            belief = found.get(name) or self._prior(name)
             found[name] = {n: belief[n] * p for n, p in likelihood.items() if n in belief}
             if not found[name]:
                 return None
-        return {name: found.get(name) or self._prior(name, known) for name in self.kinds}
+        return {name: found.get(name) or self._prior(name) for name in self.kinds}
 
-    def _prior(self, name: str, known: Mapping[str, int]) -> dict[int, float]:
-        if name in known:
-            return {known[name]: 1.0}
+    def _prior(self, name: str) -> dict[int, float]:
         return dict(enumerate(self.kinds[name].prior.probs))
 
     def next_word(self, position: int, beliefs: Beliefs) -> dict[str, float]:
@@ -191,11 +189,9 @@ class Pattern:
         return chances
 
 
-def matches(
-    patterns: Choice, tokens: Sequence[str], known: Mapping[str, int]
-) -> Iterator[tuple[Pattern, Beliefs, float]]:
+def matches(patterns: Choice, tokens: Sequence[str]) -> Iterator[tuple[Pattern, Beliefs, float]]:
     """Yield each pattern that can begin with the tokens, its beliefs, and P(pattern, tokens)."""
     for pattern, prob in zip(patterns.items, patterns.probs, strict=True):
-        beliefs = pattern.beliefs(tokens, known)
+        beliefs = pattern.beliefs(tokens)
         if beliefs is not None:
             yield pattern, beliefs, prob * math.prod(sum(b.values()) for b in beliefs.values())

@@ -4,30 +4,32 @@ Source: Gage 1994 (the compression scheme); Sennrich et al. 2016 (merges inside 
 Radford et al. 2019, section 2.2 (bytes as the alphabet, the pattern that splits text first).
 """
 
+from __future__ import annotations
+
 import heapq
-import os
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
-from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 import regex
 
+from support import checks
 from support.data.files import whole_file
-from support.text import tokenizer_json
+from support.text.pieces import SPACE, PieceCache, code_points
+
+Pair = tuple[int, int]
 
 # Letters and numbers that Unicode assigned after version 16, the one `tokenizers` 0.23 knows.
 # Taking them out keeps ids the same whatever the version of `regex`.
-_AFTER_UNICODE_16 = "".join(
-    "-".join(f"\\U{int(end, 16):08x}" for end in span.split("-"))
-    for span in (
-        "558 58B-58C 88F C5C CDC 208F 209D-209F A7CE-A7CF A7D2 A7D4 A7DD-A7F1 AB6C-AB6D "
-        "107BB-107BF 10940-10959 10EC5-10EEE 11B0A 11DB0-11DF1 1246F-1247F 12550-12686 "
-        "16EA0-16ED3 16FF2-16FF6 187F8-187FF 18CD6-18CDA 18D09-191D2 1B123-1B128 1B168 1D6A6 "
-        "1DF1F-1DF24 1DF2B-1DFFF 1E6C0-1E6FF 2B73A-2B73F 2B81E 2CEA2-2CEAD 323B0-3FC3F"
-    ).split()
+_AFTER_UNICODE_16 = code_points(
+    "558 58B-58C 88F C5C CDC 208F 209D-209F A7CE-A7CF A7D2 A7D4 A7DD-A7F1 AB6C-AB6D "
+    "107BB-107BF 10940-10959 10EC5-10EEE 11B0A 11DB0-11DF1 1246F-1247F 12550-12686 "
+    "16EA0-16ED3 16FF2-16FF6 187F8-187FF 18CD6-18CDA 18D09-191D2 1B123-1B128 1B168 1D6A6 "
+    "1DF1F-1DF24 1DF2B-1DFFF 1E6C0-1E6FF 2B73A-2B73F 2B81E 2CEA2-2CEAD 323B0-3FC3F"
 )
 _LETTER, _NUMBER = (rf"[\p{{{c}}}--[{_AFTER_UNICODE_16}]]" for c in "LN")
 _PRE_TOKEN = regex.compile(
@@ -35,9 +37,20 @@ _PRE_TOKEN = regex.compile(
     regex.V1,
 )
 # The same with one class, "no white space", in place of three. It cuts at fewer places and is three
-# times as fast. White space is spelled out: for `re` it has four control characters too many.
-_SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_PIECE = re.compile(rf" ?[^{_SPACE}]+|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+")
+# times as fast; to cut each different stretch once more gives the same as to cut the whole text.
+_BLANK = rf"\x0b\x0c\x85{SPACE}"
+_STRETCH = re.compile(rf" ?[^{_BLANK}]+|[{_BLANK}]+(?![^{_BLANK}])|[{_BLANK}]+")
+
+
+def pre_tokenize(text: str) -> list[str]:
+    """Return the pre-tokens of `text`, which joined give `text` again; merges stay inside them.
+
+    Letters and numbers are those of Unicode 16, as in `tokenizers` 0.23.
+
+    >>> pre_tokenize("It's low, lower.")
+    ['It', "'s", ' low', ',', ' lower', '.']
+    """
+    return _PRE_TOKEN.findall(text)
 
 
 def byte_symbols() -> list[str]:
@@ -50,93 +63,8 @@ def byte_symbols() -> list[str]:
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
-def pre_tokenize(text: str) -> list[str]:
-    """Return the pre-tokens of `text`, which joined give `text` again.
-
-    Letters and numbers are those of Unicode 16, as in `tokenizers` 0.23.
-    """
-    return _PRE_TOKEN.findall(text)
-
-
-def coarse_pieces(text: str) -> list[str]:
-    """Return `text` cut at some of the places where `pre_tokenize` cuts it, in a third of the time.
-
-    To split each different piece once gives the same pre-tokens as to split the whole text.
-    """
-    return _PIECE.findall(text)
-
-
-def count_pre_tokens(texts: Iterable[str]) -> Counter[str]:
-    """Return how often each pre-token occurs in `texts`.
-
-    Raises: ValueError if one of them is not a str.
-    """
-    by_piece: Counter[str] = Counter()
-    if not isinstance(texts, Iterable):
-        raise ValueError(f"texts must hold str, given {texts!r}")
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(f"texts must hold str, not {type(text).__name__}")
-        by_piece.update(coarse_pieces(text))
-    counts: Counter[str] = Counter()
-    for piece, n in by_piece.items():
-        for pre_token in pre_tokenize(piece):
-            counts[pre_token] += n
-    return counts
-
-
-Pair = tuple[int, int]
-
 _SYMBOLS = byte_symbols()
 _BYTES = {symbol: byte for byte, symbol in enumerate(_SYMBOLS)}
-_CACHE_ENTRIES, _CACHE_LENGTH = 1 << 17, 64  # pieces, and characters in the longest one kept
-
-
-class _Cache(dict[str, tuple[int, ...]]):
-    """Ids per piece of text, computed at the first look-up; emptied when full."""
-
-    def __init__(self, ranks: dict[Pair, Pair], byte_ids: list[int]):
-        self.ranks, self.byte_ids = ranks, byte_ids
-
-    def __missing__(self, piece: str) -> tuple[int, ...]:
-        parts = pre_tokenize(piece)
-        if len(parts) == 1:
-            ids = tuple(_merge([self.byte_ids[byte] for byte in _utf8(piece)], self.ranks))
-        else:
-            ids = tuple(chain.from_iterable(map(self.__getitem__, parts)))
-        if len(piece) <= _CACHE_LENGTH:
-            if len(self) >= _CACHE_ENTRIES:
-                self.clear()
-            self[piece] = ids
-        return ids
-
-
-def _merge(ids: list[int], ranks: dict[Pair, Pair]) -> list[int]:
-    """Return `ids` after the merges in rank order, leftmost first; `ranks` maps to (rank, id).
-
-    A heap holds the pairs, so a piece of n bytes takes O(n log n) steps.
-    """
-    heap = [(*ranks[pair], i) for i, pair in enumerate(pairwise(ids)) if pair in ranks]
-    if not heap:
-        return ids
-    heapq.heapify(heap)
-    n = len(ids)
-    before, after = list(range(-1, n - 1)), list(range(1, n + 1))
-    while heap:
-        _, new, left = heapq.heappop(heap)
-        right = after[left]
-        # An entry is out of date once either of its two symbols has been merged.
-        if right == n or ranks.get((ids[left], ids[right]), (0, -1))[1] != new:
-            continue
-        ids[left], ids[right] = new, -1
-        after[left] = after[right]
-        if after[left] < n:
-            before[after[left]] = left
-            if (found := ranks.get((new, ids[after[left]]))) is not None:
-                heapq.heappush(heap, (*found, left))
-        if left > 0 and (found := ranks.get((ids[before[left]], new))) is not None:
-            heapq.heappush(heap, (*found, before[left]))
-    return [i for i in ids if i >= 0]
 
 
 def _learn(
@@ -199,32 +127,32 @@ def _learn(
     return vocab, merges
 
 
-def _require(condition: object, message: str) -> None:
-    """Raise ValueError with `message` unless `condition` holds."""
-    if not condition:
-        raise ValueError(message)
+def _merge(ids: list[int], ranks: dict[Pair, Pair]) -> list[int]:
+    """Return `ids` after the merges in rank order, leftmost first; `ranks` maps to (rank, id).
 
-
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _checked_special_tokens(tokens: Sequence[str]) -> tuple[str, ...]:
-    """Return the special tokens, or raise ValueError for what cannot be one."""
-    _require(not isinstance(tokens, str), f"special_tokens must be a list of str, not {tokens!r}")
-    tokens = tuple(tokens)
-    for token in tokens:
-        _require(
-            isinstance(token, str) and token and not re.search("[\ud800-\udfff]", token),
-            f"a special token must be a str, not empty, without lone surrogates; got {token!r}",
-        )
-        _require(
-            token.isascii() or not _BYTES.keys() >= set(token),
-            f"special token {token!r} could be the name of other bytes; use ASCII, as in <|end|>",
-        )
-    twice = [token for token, count in Counter(tokens).items() if count > 1]
-    _require(not twice, f"special tokens must differ from each other; given twice: {twice}")
-    return tokens
+    A heap holds the pairs, so a piece of n bytes takes O(n log n) steps.
+    """
+    heap = [(*ranks[pair], i) for i, pair in enumerate(pairwise(ids)) if pair in ranks]
+    if not heap:
+        return ids
+    heapq.heapify(heap)
+    n = len(ids)
+    before, after = list(range(-1, n - 1)), list(range(1, n + 1))
+    while heap:
+        _, new, left = heapq.heappop(heap)
+        right = after[left]
+        # An entry is out of date once either of its two symbols has been merged.
+        if right == n or ranks.get((ids[left], ids[right]), (0, -1))[1] != new:
+            continue
+        ids[left], ids[right] = new, -1
+        after[left] = after[right]
+        if after[left] < n:
+            before[after[left]] = left
+            if (found := ranks.get((new, ids[after[left]]))) is not None:
+                heapq.heappush(heap, (*found, left))
+        if left > 0 and (found := ranks.get((ids[before[left]], new))) is not None:
+            heapq.heappush(heap, (*found, before[left]))
+    return [i for i in ids if i >= 0]
 
 
 class BPETokenizer:
@@ -244,9 +172,9 @@ class BPETokenizer:
 
         Raises: ValueError if a byte or a special token is not in the vocabulary.
         """
-        special_tokens = _checked_special_tokens(special_tokens)
-        missing = [token for token in (*_SYMBOLS, *special_tokens) if token not in vocab]
-        _require(not missing, f"bytes and special tokens without an id: {missing[:5]}")
+        _check_special_tokens(special_tokens)
+        if missing := [token for token in (*_SYMBOLS, *special_tokens) if token not in vocab]:
+            raise ValueError(f"bytes and special tokens without an id: {missing[:5]}")
         self.vocab, self.merges = vocab, list(merges)
         self.special_tokens = {token: vocab[token] for token in special_tokens}
         self._bytes = {
@@ -256,15 +184,16 @@ class BPETokenizer:
         # Longest first, as the library does where one special token begins another.
         longest_first = sorted(special_tokens, key=len, reverse=True)
         self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
-        ranks = {
+        self._ranks = {
             (vocab[a], vocab[b]): (rank, vocab[a + b]) for rank, (a, b) in enumerate(self.merges)
         }
-        self._ids = _Cache(ranks, [vocab[symbol] for symbol in _SYMBOLS])
+        self._byte_ids = [vocab[symbol] for symbol in _SYMBOLS]
+        self._cache = PieceCache(self._encode_stretch)
 
     @classmethod
     def train(
         cls, texts: str | Iterable[str], vocab_size: int, special_tokens: Sequence[str] = ()
-    ) -> "BPETokenizer":
+    ) -> BPETokenizer:
         """Return a tokenizer learned from one text or several.
 
         Ids: special tokens, then the 256 bytes in the order of their symbols, then merges. There
@@ -274,16 +203,19 @@ class BPETokenizer:
         token is empty or there twice, or if `texts` holds something else than str.
         Source: Sennrich et al. 2016, algorithm 1; order of ids and ties as in `tokenizers`.
         """
-        special_tokens = _checked_special_tokens(special_tokens)
+        _check_special_tokens(special_tokens)
         symbols = list(dict.fromkeys((*special_tokens, *sorted(_SYMBOLS))))
-        _require(
-            isinstance(vocab_size, Integral) and vocab_size >= len(symbols),
-            f"vocab_size is {vocab_size!r}; it must be an integer of at least {len(symbols)}, for "
-            f"256 bytes and {len(special_tokens)} special tokens",
-        )
-        counts = count_pre_tokens([texts] if isinstance(texts, str) else texts)
+        checks.integers(len(symbols), vocab_size=vocab_size)
+        stretches: Counter[str] = Counter()
+        for text in [texts] if isinstance(texts, str) else texts:
+            checks.text(text=text)
+            stretches.update(_STRETCH.findall(text))
+        counts: Counter[str] = Counter()
+        for stretch, n in stretches.items():
+            for pre_token in pre_tokenize(stretch):
+                counts[pre_token] += n
         byte_ids = [symbols.index(symbol) for symbol in _SYMBOLS]
-        words = [[byte_ids[b] for b in _utf8(pre_token)] for pre_token in counts]
+        words = [[byte_ids[byte] for byte in _utf8(pre_token)] for pre_token in counts]
         vocab, merges = _learn(words, list(counts.values()), symbols, vocab_size)
         return cls(vocab, [(symbols[a], symbols[b]) for a, b in merges], special_tokens)
 
@@ -298,25 +230,14 @@ class BPETokenizer:
         A lone surrogate, which UTF-8 has no place for, is encoded in three bytes all the same:
         `decode(ids, errors="surrogatepass")` brings it back.
         """
-        _require(isinstance(text, str), f"text must be a str, not {type(text).__name__}")
+        checks.text(text=text)
         parts = self._special.split(text) if self.special_tokens else [text]
         ids: list[int] = []
-        for i, part in enumerate(parts):  # every second part is a special token
-            pieces = [] if i % 2 else coarse_pieces(part)
-            ids.extend([self.vocab[part]] if i % 2 else chain(*map(self._ids.__getitem__, pieces)))
-        return ids
-
-    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """Return the ids of each text."""
-        _require(not isinstance(texts, str), "texts must be a list of str, not one str")
-        return [self.encode(text) for text in texts]
-
-    def encode_bytes(self, data: bytes) -> list[int]:
-        """Return ids for any bytes; those that are not UTF-8 get one id each."""
-        ids: list[int] = []
-        parts = re.split("([\udc80-\udcff])", data.decode("utf-8", "surrogateescape"))
         for i, part in enumerate(parts):
-            ids.extend([self._ids.byte_ids[ord(part) - 0xDC00]] if i % 2 else self.encode(part))
+            if i % 2:  # every second part is a special token
+                ids.append(self.vocab[part])
+            else:
+                ids.extend(chain(*map(self._cache.__getitem__, _STRETCH.findall(part))))
         return ids
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -339,21 +260,67 @@ class BPETokenizer:
         return self.decode_bytes(ids).decode("utf-8", errors)
 
     def to_tokenizer_json(self) -> str:
-        """Return the `tokenizer.json` from which `tokenizers` builds the same tokenizer."""
-        return tokenizer_json.write(self.vocab, self.merges, self.special_tokens)
+        """Return the `tokenizer.json` from which `tokenizers` builds the same tokenizer.
+
+        Merges are written "a b", which every release reads; those before 0.20 know nothing else.
+        """
+        byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+        by_id = sorted(self.special_tokens.items(), key=lambda item: item[1])
+        added = [{"id": i, "content": token, "normalized": False, **_FLAGS} for token, i in by_id]
+        model = {
+            "type": "BPE",
+            "dropout": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "unk_token": None,
+            "fuse_unk": False,
+            "vocab": self.vocab,
+            "merges": [" ".join(merge) for merge in self.merges],
+        }
+        settings = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "normalizer": None,
+            "pre_tokenizer": {**byte_level, "add_prefix_space": False},
+            "post_processor": None,
+            "decoder": {**byte_level, "add_prefix_space": True},
+            "model": model,
+        }
+        return json.dumps(settings, ensure_ascii=False)
 
     @classmethod
-    def from_tokenizer_json(cls, source: str | Path) -> "BPETokenizer":
-        """Return the tokenizer that a `tokenizer.json`, given as a path or as its text, describes.
+    def from_tokenizer_json(cls, text: str | bytes) -> BPETokenizer:
+        """Return the tokenizer that the text of a `tokenizer.json` describes.
 
-        Raises: ValueError if it is not JSON or not byte-level BPE; see `tokenizer_json.read`.
+        Raises: ValueError if it is not JSON, if it asks for something else than byte-level BPE with
+        GPT-2's pattern, or if its vocabulary, merges and special tokens do not fit together.
         """
-        if not (isinstance(source, Path) or os.path.isfile(source)):
-            return cls(*tokenizer_json.read(source))
         try:
-            return cls(*tokenizer_json.read(Path(source).read_bytes()))
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from None
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:  # the second for brackets in brackets
+            raise ValueError(f"not JSON, {error}; it begins {text[:60]!r}") from None
+        model = _of_type(dict, "a tokenizer.json", data).get("model")
+        vocab = dict(_of_type(dict, "model.vocab", _of_type(dict, "model", model).get("vocab")))
+        merges = _of_type(list, "model.merges", model.get("merges"))
+        for name, allowed in _SETTINGS.items():
+            if (found := _setting(data, name)) not in allowed:
+                raise ValueError(f"{name} is {found!r}; supported: {allowed[0]!r}")
+        special_tokens = []
+        for token in _of_type(list, "added_tokens", data.get("added_tokens") or []):
+            name = _special_token(token)
+            if vocab.setdefault(name, token["id"]) != token["id"]:
+                raise ValueError(
+                    f"added token {token}: the vocabulary gives it the id {vocab[name]}"
+                )
+            special_tokens.append(name)
+        ids = list(vocab.values())
+        if any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
+            raise ValueError(f"the ids of {len(ids)} tokens must be 0..{len(ids) - 1}, each once")
+        return cls(vocab, [_merge_in(vocab, merge) for merge in merges], special_tokens)
 
     def save(self, path: str | Path) -> None:
         """Write `to_tokenizer_json` to a file, which is never seen half written."""
@@ -361,9 +328,94 @@ class BPETokenizer:
             file.write(self.to_tokenizer_json().encode())
 
     @classmethod
-    def load(cls, path: str | Path) -> "BPETokenizer":
+    def load(cls, path: str | Path) -> BPETokenizer:
         """Return the tokenizer in a file that `save` or the `tokenizers` library wrote.
 
         Raises: FileNotFoundError if there is none; ValueError as `from_tokenizer_json`.
         """
-        return cls.from_tokenizer_json(Path(path))
+        try:
+            return cls.from_tokenizer_json(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def _encode_stretch(self, stretch: str) -> tuple[int, ...]:
+        """Return the ids of a stretch of text: one pre-token, or several one after the other."""
+        parts = pre_tokenize(stretch)
+        if len(parts) == 1:
+            return tuple(_merge([self._byte_ids[byte] for byte in _utf8(stretch)], self._ranks))
+        return tuple(chain.from_iterable(map(self._cache.__getitem__, parts)))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _check_special_tokens(tokens: Sequence[str]) -> None:
+    """Raise ValueError for what cannot be a list of special tokens."""
+    checks.strings(special_tokens=tokens)
+    for token in tokens:
+        if not token or re.search("[\ud800-\udfff]", token):
+            raise ValueError(
+                f"a special token must not be empty or have lone surrogates, given {token!r}"
+            )
+        if not token.isascii() and _BYTES.keys() >= set(token):
+            raise ValueError(
+                f"special token {token!r} could be the name of other bytes; use ASCII: <|end|>"
+            )
+    if twice := [token for token, count in Counter(tokens).items() if count > 1]:
+        raise ValueError(f"special tokens must differ from each other; given twice: {twice}")
+
+
+# The settings of a tokenizer.json that change ids, and the values that stand for byte-level BPE.
+_SETTINGS: dict[str, tuple] = {
+    "model.type": ("BPE", None),
+    "model.dropout": (None, 0),
+    "model.continuing_subword_prefix": (None, ""),
+    "model.end_of_word_suffix": (None, ""),
+    "model.byte_fallback": (False, None),
+    "model.ignore_merges": (False, None),
+    "pre_tokenizer.type": ("ByteLevel",),
+    "pre_tokenizer.add_prefix_space": (False,),
+    "pre_tokenizer.use_regex": (True, None),
+    "post_processor.type": ("ByteLevel", None),
+    "decoder.type": ("ByteLevel", None),
+    "normalizer": (None,),
+    "truncation": (None,),
+    "padding": (None,),
+}
+_FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "special": True}
+
+
+def _setting(data: Any, name: str) -> Any:
+    """Return the value under a name such as "model.type", None where there is none."""
+    for key in name.split("."):
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _of_type(kind: type, name: str, value: Any) -> Any:
+    """Return a value of a JSON file, or raise ValueError if it is of another type."""
+    if not isinstance(value, kind):
+        wanted = {dict: "a JSON object", list: "a list"}[kind]
+        raise ValueError(f"{name} must be {wanted}, not {type(value).__name__}")
+    return value
+
+
+def _special_token(token: Any) -> str:
+    """Return the text of an added token, or raise ValueError if it is not a plain special one."""
+    if not isinstance(token, dict) or "id" not in token or type(token.get("content")) is not str:
+        raise ValueError(f"an added token needs an id and a content; got {token!r}")
+    if any(token.get(name, value) is not value for name, value in _FLAGS.items()):
+        raise ValueError(f"added token {token}: supported are only those with {_FLAGS}")
+    return token["content"]
+
+
+def _merge_in(vocab: Mapping[str, int], merge: Any) -> tuple[str, str]:
+    """Return a merge, "a b" or ["a", "b"], as a pair; raise ValueError if a part is no token."""
+    pair = merge.split(" ") if isinstance(merge, str) else merge
+    if not isinstance(pair, list) or [type(part) for part in pair] != [str, str]:
+        raise ValueError(f'a merge must be "a b" or ["a", "b"]; got {merge!r}')
+    left, right = pair
+    if unknown := [token for token in (left, right, left + right) if token not in vocab]:
+        raise ValueError(f"merge {merge!r}: not in the vocabulary: {unknown}")
+    return left, right

@@ -7,7 +7,6 @@ Source: Devlin et al. 2019, section 3, and the code released with it; Wu et al. 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import unicodedata
@@ -23,23 +22,20 @@ import torch
 
 from support import checks
 from support.data import readers
+from support.text.pieces import SPACE, PieceCache, code_points
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _LONGEST_WORD = 100  # characters; a longer word is [UNK]
-_CACHE_ENTRIES, _CACHE_LENGTH = 1 << 17, 64  # stretches, and characters in the longest one kept
 
 # The library classes characters as Unicode 8 did. What came or changed later is left out here, in
 # ranges that hold nothing that Unicode 8 has in these classes, and four characters are put back.
-_AFTER_UNICODE_8 = "".join(
-    "-".join(f"\\U{int(end, 16):08x}" for end in span.split("-"))
-    for span in (
-        "5C8-5C9 61D 7FD 890-8E2 9FD-9FE A76 AFA-AFF B53-B55 C04-C3C C77 C84 D00 D3B-D3C D81 EBA "
-        "ECE 180F-1886 1ABF-1AF0 1B4E-1B4F 1B7D-1B7F 1DF6-1DFB 2E43-2E63 A82C A8C5 A8FF A9BD "
-        "10D24-10F89 11070-11074 110C2-110CD 111C9 111CF 1123E-11241 1133B 113BB-1145E "
-        "11660-1166C 116B9 1182F-1183B 1193B-11FFF 12FF1-1612F 16D6D-16F4F 16FE2-16FE4 "
-        "1CF00-1D128 1D25B-1D25C 1E000-1E6F5 1E944-1E95F"
-    ).split()
+_AFTER_UNICODE_8 = code_points(
+    "5C8-5C9 61D 7FD 890-8E2 9FD-9FE A76 AFA-AFF B53-B55 C04-C3C C77 C84 D00 D3B-D3C D81 EBA "
+    "ECE 180F-1886 1ABF-1AF0 1B4E-1B4F 1B7D-1B7F 1DF6-1DFB 2E43-2E63 A82C A8C5 A8FF A9BD "
+    "10D24-10F89 11070-11074 110C2-110CD 111C9 111CF 1123E-11241 1133B 113BB-1145E "
+    "11660-1166C 116B9 1182F-1183B 1193B-11FFF 12FF1-1612F 16D6D-16F4F 16FE2-16FE4 "
+    "1CF00-1D128 1D25B-1D25C 1E000-1E6F5 1E944-1E95F"
 )
 _PUNCTUATION = rf"[\p{{P}}--[{_AFTER_UNICODE_8}]]$+<=>\^`\|\~\u166d\U000111c9"
 _WORD = regex.compile(rf"[{_PUNCTUATION}]|[^\ {_PUNCTUATION}]+", regex.V1)
@@ -51,8 +47,7 @@ _CHINESE = re.compile(
     "\U0002b740-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 # Special tokens, and stretches without white space; each can be split by itself, and be kept.
-_SPACE = r"\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_STRETCH = re.compile("|".join(map(re.escape, SPECIALS)) + rf"|\[?[^\[{_SPACE}]+|\[")
+_STRETCH = re.compile("|".join(map(re.escape, SPECIALS)) + rf"|\[?[^\[{SPACE}]+|\[")
 
 
 class Encoding(NamedTuple):
@@ -109,7 +104,7 @@ class WordPieceTokenizer:
             self._index[piece] for piece in SPECIALS
         )
         self._longest = max(map(len, self.vocab))
-        self._cache = _Cache(self)
+        self._cache = PieceCache(self._match_words)
 
     def __len__(self) -> int:
         return len(self.vocab)
@@ -204,20 +199,6 @@ class WordPieceTokenizer:
         segments[taken] = [*chain.from_iterable(encoding.segments for encoding in encodings)]
         return Batch(*map(torch.from_numpy, (ids, segments, lengths)))
 
-    def decode(self, ids: Iterable[int], skip_specials: bool = False) -> str:
-        """Return the pieces of ids as text: words apart, "##" pieces joined to what they continue.
-
-        Case, accents and the spaces around punctuation do not come back.
-        Raises: ValueError for an id outside the vocabulary.
-        """
-        pieces = []
-        for i in map(int, ids):
-            if not 0 <= i < len(self):
-                raise ValueError(f"id {i} is outside 0 … {len(self) - 1}")
-            if not (skip_specials and self.vocab[i] in SPECIALS):
-                pieces.append(self.vocab[i])
-        return " ".join(pieces).replace(" ##", "")
-
     def _words_as_ids(self, text: str) -> Iterable[tuple[int, ...]]:
         """Return for each word of a text the ids of its pieces."""
         return chain.from_iterable(map(self._cache.__getitem__, _stretches(text)))
@@ -237,6 +218,10 @@ class WordPieceTokenizer:
             stretch = "".join(map(str.lower, stretch))
         return _WORD.findall(stretch)
 
+    def _match_words(self, stretch: str) -> tuple[tuple[int, ...], ...]:
+        """Return for each word of a stretch the ids of its pieces."""
+        return tuple(map(self._match, self._split(stretch)))
+
     def _match(self, word: str) -> tuple[int, ...]:
         """Return the ids of a word: at each place the longest piece that fits, or [UNK] for all."""
         if len(word) > _LONGEST_WORD:
@@ -253,24 +238,8 @@ class WordPieceTokenizer:
         return tuple(ids)
 
 
-class _Cache(dict[str, tuple[tuple[int, ...], ...]]):
-    """Ids of each word in a stretch, computed at the first look-up; emptied when full."""
-
-    def __init__(self, tokenizer: WordPieceTokenizer):
-        self.tokenizer = tokenizer
-
-    def __missing__(self, stretch: str) -> tuple[tuple[int, ...], ...]:
-        words = tuple(self.tokenizer._match(word) for word in self.tokenizer._split(stretch))
-        if len(stretch) <= _CACHE_LENGTH:
-            if len(self) >= _CACHE_ENTRIES:
-                self.clear()
-            self[stretch] = words
-        return words
-
-
 def _stretches(text: str) -> list[str]:
-    if not isinstance(text, str):
-        raise ValueError(f"a text must be a str, given {type(text).__name__}")
+    checks.text(text=text)
     return _STRETCH.findall(text)
 
 
@@ -282,12 +251,7 @@ def _shares(lengths: list[int], max_length: int | None) -> list[int]:
     added = len(lengths) + 1
     if max_length is None:
         return lengths
-    checks.integers(-math.inf, max_length=max_length)
-    if max_length < added + len(lengths):
-        raise ValueError(
-            f"max_length must be at least {added + len(lengths)}, for {added} special tokens and "
-            f"one of each text, given {max_length}"
-        )
+    checks.integers(added + len(lengths), max_length=max_length)  # one id of each text at least
     room = max_length - added
     if len(lengths) == 1:
         return [min(lengths[0], room)]

@@ -10,15 +10,13 @@ and `WordVectors.load` reads it. It has no n-grams; .bin, which holds them, is n
 
 from __future__ import annotations
 
-import math
-import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from support import checks, profile
 from support.text.vocab import Corpus
@@ -31,10 +29,14 @@ BUCKETS = 2_000_000  # as fastText has them
 def ngrams(word: str, min_n: int = 3, max_n: int = 6) -> list[str]:
     """Return a word's character n-grams between the marks < and >, short ones first.
 
-    Raises: ValueError unless 2 <= min_n <= max_n and the word has a letter.
+    Raises: ValueError unless 2 <= min_n <= max_n.
     Source: Bojanowski et al. 2017, section 3.2.
+
+    >>> ngrams("her", 3, 4)
+    ['<he', 'her', 'er>', '<her', 'her>']
     """
-    _check_words([word], min_n, max_n)
+    checks.text(word=word)
+    _check_lengths(min_n, max_n)
     marked = f"<{word}>"
     return [marked[i : i + n] for n in range(min_n, max_n + 1) for i in range(len(marked) - n + 1)]
 
@@ -46,7 +48,8 @@ def ngram_hashes(words: list[str], min_n: int, max_n: int) -> tuple[np.ndarray, 
     Raises: ValueError as `ngrams`. Source: FNV-1a (Fowler, Noll and Vo) over UTF-8 bytes, each
     widened with its sign, as fastText's dictionary.cc does.
     """
-    _check_words(words, min_n, max_n)
+    checks.strings(words=words)
+    _check_lengths(min_n, max_n)
     marked = "".join(f"<{word}>" for word in words)
     raw = np.frombuffer(marked.encode("utf-8", "surrogatepass"), np.uint8)
     signed = raw.view(np.int8).astype(np.int32).view(np.uint32)
@@ -74,13 +77,11 @@ class Subwords:
     rows: their number; row_of_bucket: of each bucket in use; row_of_word: (n_words,).
     members, owners, weights: (n,) a row, a word that has it, its share in that word's mean; in
     order of the words. offsets: (n_words + 1,) where each word's members start.
-    Raises: ValueError as `ngrams`, or for buckets outside 1 … 2**31.
+    Raises: ValueError as `ngrams`, or without a bucket.
     """
 
     def __init__(self, words: list[str], min_n: int, max_n: int, buckets: int):
-        checks.integers(-math.inf, buckets=buckets)
-        if not 1 <= buckets <= 2**31:
-            raise ValueError(f"buckets must be from 1 to 2**31, given {buckets}")
+        checks.integers(1, buckets=buckets)
         self.min_n, self.max_n, self.buckets = min_n, max_n, buckets
         hashes, owner = ngram_hashes(words, min_n, max_n)
         used, place = np.unique(hashes % buckets, return_inverse=True)
@@ -154,76 +155,75 @@ def train(
     numbers they are hashed to. Raises: as `word2vec.train` and `Subwords`.
     Source: Bojanowski et al. 2017, section 3, with a mean in place of the sum, as in their program.
     """
-    block = word2vec.BLOCK
-    checks.integers(1, dim=dim, window=window, negatives=negatives, epochs=epochs)
-    checks.at_least(0, subsample=subsample, lr=lr)
-    checks.integers(block, batch=batch)
+    device = torch.device(device or profile.device())
+    trainer = word2vec.Trainer(corpus, "skipgram", "negative", dim, window, negatives, seed, device)
     words = corpus.vocab.get_itos()
     subwords = Subwords(words, min_n, max_n, buckets)
-    device = torch.device(device or profile.device())
-    trainer = _Trainer(corpus, subwords, dim, window, negatives, seed, device)
-    shown = profile.progress_enabled() if progress is None else progress
-    losses, centers, start = [], 0, time.perf_counter()
-    for epoch in tqdm(range(epochs), unit="epoch", disable=not shown):
-        text = trainer.subsample(subsample)
-        steps = math.ceil(text.n_blocks / (batch // block))
-        for step, some in enumerate(text.batches(batch // block)):
-            rate = lr * (1 - (epoch + step / steps) / epochs)
-            loss = trainer.step(*some, rate, step % max(steps // 100, 1) == 0)
-            losses += [] if loss is None else [loss]
-        centers += text.n_words
-    seconds = time.perf_counter() - start
-    trainer.compose(torch.arange(len(words), device=device))
-    vectors = [WordVectors(words, x.cpu().numpy()) for x in (trainer.inputs, trainer.outputs)]
-    speeds = epochs * len(corpus.ids) / seconds, centers / seconds
-    return FastText(*vectors, losses, *speeds, subwords, trainer.table.cpu().numpy())
+    trainer.inputs = SubwordTable(subwords, trainer.small_random(subwords.rows, dim))
+    losses, *speeds = trainer.run(epochs, lr, subsample, batch, progress)
+    means, _ = trainer.inputs.look_up(torch.arange(len(words), device=device))
+    sides = (means, trainer.outputs.vectors)
+    vectors = (WordVectors(words, side.cpu().numpy()) for side in sides)
+    table = trainer.inputs.table.vectors.cpu().numpy()
+    return FastText(*vectors, losses, *speeds, subwords, table)
 
 
-class _Trainer(word2vec._Trainer):
-    """word2vec's step, whose inputs are means of rows, and whose gradient goes to these rows."""
+class _Parts(NamedTuple):
+    """What some words of a batch are made of, one word after the other.
 
-    def __init__(self, corpus, subwords, dim, window, negatives, seed, device):
-        super().__init__(corpus, "skipgram", "negative", dim, window, negatives, seed, device)
-        chance = torch.rand(subwords.rows, dim, generator=self.rng, device=device)
-        self.table = (chance - 0.5) / dim
-        self.squares[id(self.table)] = torch.full((subwords.rows,), 1e-8, device=device)
-        self.members = torch.from_numpy(subwords.members).to(device)
-        self.weights = torch.from_numpy(subwords.weights).to(device)
-        self.offsets = torch.from_numpy(subwords.offsets).to(device)
+    place: the shape of the ids looked up, the number of each id's word among the different ones.
+    rows, weights, owners: (n,) a row, its share in the mean of a word, the number of that word.
+    starts: (n_different,) where each word's rows start.
+    """
 
-    def compose(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Set the inputs of some words (n,); return their rows, the weights, and whose they are."""
-        size = self.offsets[ids + 1] - self.offsets[ids]
-        start = size.cumsum(0) - size
-        owner = torch.repeat_interleave(torch.arange(len(ids), device=ids.device), size)
-        place = torch.arange(len(owner), device=ids.device) + (self.offsets[ids] - start)[owner]
-        rows, weights = self.members[place], self.weights[place]
-        mean = F.embedding_bag(rows, self.table, start, mode="sum", per_sample_weights=weights)
-        self.inputs.index_copy_(0, ids, mean)
-        return rows, weights, owner
-
-    def step(self, words, together, rate, report):
-        ids, self.place = words[:, self.window : -self.window].unique(return_inverse=True)
-        self.parts = self.compose(ids)
-        return super().step(words, together, rate, report)
-
-    def ascend(self, table, rows, gradient, rate):
-        if table is not self.inputs:
-            return super().ascend(table, rows, gradient, rate)
-        members, weights, owner = self.parts
-        by_word = gradient.new_zeros(int(owner[-1]) + 1, gradient.shape[-1])
-        by_word.index_add_(0, self.place.reshape(-1), gradient.reshape(-1, gradient.shape[-1]))
-        members, order = members.sort()  # all words of one row side by side
-        rows, times = members.unique_consecutive(return_counts=True)
-        owner, weights, start = owner[order], weights[order], times.cumsum(0) - times
-        by_row = F.embedding_bag(owner, by_word, start, mode="sum", per_sample_weights=weights)
-        return super().ascend(self.table, rows, by_row, rate)
+    place: Tensor
+    rows: Tensor
+    weights: Tensor
+    owners: Tensor
+    starts: Tensor
 
 
-def _check_words(words: list[str], min_n: int, max_n: int) -> None:
-    checks.integers(0, min_n=min_n, max_n=max_n)
-    if not 2 <= min_n <= max_n:
-        raise ValueError(f"n-grams need 2 <= min_n <= max_n, given {min_n} and {max_n}")
-    checks.strings(words=words)
-    if "" in words:
-        raise ValueError("a word needs a letter at least, given ''")
+class SubwordTable:
+    """Word vectors that are means of rows, for `word2vec.Trainer` in place of its plain table.
+
+    table: the `word2vec.Table` of the rows, which is what learns.
+    """
+
+    def __init__(self, subwords: Subwords, vectors: Tensor):
+        self.table = word2vec.Table(vectors)
+        self.members = torch.from_numpy(subwords.members).to(vectors.device)
+        self.weights = torch.from_numpy(subwords.weights).to(vectors.device)
+        self.offsets = torch.from_numpy(subwords.offsets).to(vectors.device)
+
+    def look_up(self, ids: Tensor) -> tuple[Tensor, _Parts]:
+        """Return the vectors of words, ids.shape + (dim,), and what they are made of."""
+        words, place = ids.unique(return_inverse=True)
+        size = self.offsets[words + 1] - self.offsets[words]
+        starts = size.cumsum(0) - size
+        owners = torch.repeat_interleave(torch.arange(len(words), device=ids.device), size)
+        member = (
+            torch.arange(len(owners), device=ids.device) + (self.offsets[words] - starts)[owners]
+        )
+        rows, weights = self.members[member], self.weights[member]
+        means = _weighted_sums(self.table.vectors, rows, weights, starts)
+        return means[place], _Parts(place, rows, weights, owners, starts)
+
+    def ascend(self, parts: _Parts, gradient: Tensor, rate: float) -> None:
+        """Add to the rows of the words looked up their gradient, ids.shape + (dim,)."""
+        by_word = gradient.new_zeros(len(parts.starts), gradient.shape[-1])
+        by_word.index_add_(0, parts.place.reshape(-1), gradient.reshape(-1, gradient.shape[-1]))
+        rows, order = parts.rows.sort()  # all words of one row side by side
+        rows, times = rows.unique_consecutive(return_counts=True)
+        starts = times.cumsum(0) - times
+        by_row = _weighted_sums(by_word, parts.owners[order], parts.weights[order], starts)
+        self.table.ascend(rows, by_row, rate)
+
+
+def _weighted_sums(table: Tensor, rows: Tensor, weights: Tensor, starts: Tensor) -> Tensor:
+    """Return sums of weighted rows of a table, (n, dim); sum i has the rows from starts[i] on."""
+    return F.embedding_bag(rows, table, starts, mode="sum", per_sample_weights=weights)
+
+
+def _check_lengths(min_n: int, max_n: int) -> None:
+    checks.integers(2, min_n=min_n)
+    checks.integers(min_n, max_n=max_n)

@@ -141,41 +141,15 @@ def train(
     FloatingPointError if the loss stops being a number.
     Source: Mikolov et al. 2013a, 2013b; AdaGrad by rows after Duchi et al. 2011.
     """
-    if model not in ("skipgram", "cbow"):
-        raise ValueError(f"model must be 'skipgram' or 'cbow', given {model!r}")
-    if loss not in ("negative", "hierarchical"):
-        raise ValueError(f"loss must be 'negative' or 'hierarchical', given {loss!r}")
-    checks.integers(1, dim=dim, window=window, negatives=negatives, epochs=epochs)
-    checks.at_least(0, subsample=subsample, lr=lr)
-    checks.integers(BLOCK, batch=batch)
     device = torch.device(device or profile.device())
-    trainer = _Trainer(corpus, model, loss, dim, window, negatives, seed, device)
-    shown = profile.progress_enabled() if progress is None else progress
-    losses, centers, start = [], 0, time.perf_counter()
-    with tqdm(
-        total=epochs * len(corpus.ids), unit="word", unit_scale=True, disable=not shown
-    ) as bar:
-        for epoch in range(epochs):
-            text = trainer.subsample(subsample)
-            steps = math.ceil(text.n_blocks / (batch // BLOCK))
-            for step, (words, together) in enumerate(text.batches(batch // BLOCK)):
-                rate = lr * (1 - (epoch + step / steps) / epochs)
-                report = step % max(steps // 100, 1) == 0
-                value = trainer.step(words, together, rate, report)
-                if value is not None:
-                    losses.append(value)
-                bar.update(len(corpus.ids) // steps)
-            centers += text.n_words
-    seconds = time.perf_counter() - start
+    trainer = Trainer(corpus, model, loss, dim, window, negatives, seed, device)
+    losses, *speeds = trainer.run(epochs, lr, subsample, batch, progress)
     words = corpus.vocab.get_itos()
-    context = WordVectors(words, trainer.outputs.cpu().numpy()) if loss == "negative" else None
-    return Word2Vec(
-        WordVectors(words, trainer.inputs.cpu().numpy()),
-        context,
-        losses,
-        epochs * len(corpus.ids) / seconds,
-        centers / seconds,
-    )
+    vectors = WordVectors(words, trainer.inputs.vectors.cpu().numpy())
+    context = None
+    if loss == "negative":
+        context = WordVectors(words, trainer.outputs.vectors.cpu().numpy())
+    return Word2Vec(vectors, context, losses, *speeds)
 
 
 @dataclass
@@ -202,10 +176,53 @@ class _Text:
             yield self.ids[places], (center == sentence[:, None, :]) & (center >= 0)
 
 
-class _Trainer:
-    """Inputs, outputs, their AdaGrad sums, and the step that changes them."""
+class Table:
+    """Vectors that training changes, each row at a rate that falls as the row is used (AdaGrad).
 
-    def __init__(self, corpus, model, loss, dim, window, negatives, seed, device):
+    vectors: (n_rows, dim). squares: (n_rows,) sums of squared gradients, one for a whole row.
+    Source: Duchi et al. 2011, where every number has a sum of its own.
+    """
+
+    def __init__(self, vectors: Tensor):
+        self.vectors = vectors
+        self.squares = torch.full((len(vectors),), 1e-8, device=vectors.device)
+
+    def look_up(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vectors of rows (n, R), (n, R, dim), and what `ascend` is to be told."""
+        return self.vectors[rows], rows
+
+    def ascend(self, rows: Tensor, gradient: Tensor, rate: float) -> None:
+        """Add to rows (n, R) their gradient (n, R, dim); a row that is there twice gets both."""
+        rows, gradient = rows.reshape(-1), gradient.reshape(-1, gradient.shape[-1])
+        self.squares.index_add_(0, rows, gradient.square().mean(1))
+        scale = rate * torch.rsqrt(self.squares[rows])
+        self.vectors.index_add_(0, rows, gradient * scale[:, None])
+
+
+class Trainer:
+    """A text, the vectors of both sides, and the steps that change the vectors by the text.
+
+    inputs: a `Table`, or in its place what looks up and ascends as a `Table` does (see fasttext).
+    outputs: the `Table` of the words, or of a tree's inner nodes with hierarchical softmax.
+    Raises: ValueError for arguments out of range.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        model: str,
+        loss: str,
+        dim: int,
+        window: int,
+        negatives: int,
+        seed: int,
+        device: torch.device,
+    ):
+        if model not in ("skipgram", "cbow"):
+            raise ValueError(f"model must be 'skipgram' or 'cbow', given {model!r}")
+        if loss not in ("negative", "hierarchical"):
+            raise ValueError(f"loss must be 'negative' or 'hierarchical', given {loss!r}")
+        checks.integers(1, dim=dim, window=window, negatives=negatives)
         self.model, self.window, self.negatives = model, window, negatives
         self.rng = torch.Generator(device).manual_seed(seed)
         self.counts = corpus.counts
@@ -215,13 +232,48 @@ class _Trainer:
         self.sentence = torch.from_numpy(sentence).to(device)
         self.tree = HuffmanTree.from_counts(self.counts).to(device) if loss != "negative" else None
         self.noise = torch.from_numpy(noise_table(self.counts)).long().to(device)
-        self.inputs = (torch.rand(size, dim, generator=self.rng, device=device) - 0.5) / dim
-        self.outputs = torch.zeros(size, dim, device=device)
-        self.squares = {id(self.inputs): torch.full((size,), 1e-8, device=device)}
-        self.squares[id(self.outputs)] = torch.full((size,), 1e-8, device=device)
+        self.inputs = Table(self.small_random(size, dim))
+        self.outputs = Table(torch.zeros(size, dim, device=device))
         places = torch.arange(BLOCK + 2 * window, device=device) - window
         distance = (places - torch.arange(BLOCK, device=device)[:, None]).abs()
         self.distance = distance.masked_fill(distance == 0, window + 1)  # (BLOCK, BLOCK + 2 window)
+
+    def small_random(self, rows: int, dim: int) -> Tensor:
+        """Return vectors to start with, (rows, dim), each number within 1 / (2 dim) of 0."""
+        chance = torch.rand(rows, dim, generator=self.rng, device=self.ids.device)
+        return (chance - 0.5) / dim
+
+    def run(
+        self, epochs: int, lr: float, subsample: float, batch: int, progress: bool | None
+    ) -> tuple[list[float], float, float]:
+        """Train, and return the losses, words a second and centers a second.
+
+        Losses stay on the device until their epoch ends, so that no step waits for the one before.
+        Raises: ValueError, FloatingPointError as `train`.
+        """
+        checks.integers(1, epochs=epochs)
+        checks.at_least(0, subsample=subsample, lr=lr)
+        checks.integers(BLOCK, batch=batch)
+        shown = profile.progress_enabled() if progress is None else progress
+        n_words, n_centers, losses = len(self.ids), 0, []
+        start = time.perf_counter()
+        with tqdm(total=epochs * n_words, unit="word", unit_scale=True, disable=not shown) as bar:
+            for epoch in range(epochs):
+                text = self.subsample(subsample)
+                steps, reported = math.ceil(text.n_blocks / (batch // BLOCK)), []
+                for step, (words, together) in enumerate(text.batches(batch // BLOCK)):
+                    rate = lr * (1 - (epoch + step / steps) / epochs)
+                    report = step % max(steps // 100, 1) == 0
+                    loss = self.step(words, together, rate, report)
+                    reported += [loss] if report else []
+                    bar.update(n_words // steps)
+                losses += torch.stack(reported).tolist()
+                if not np.isfinite(losses).all():
+                    worst = next(loss for loss in losses if not math.isfinite(loss))
+                    raise FloatingPointError(f"the loss became {worst}; lower lr={lr}")
+                n_centers += text.n_words
+        seconds = time.perf_counter() - start
+        return losses, epochs * n_words / seconds, n_centers / seconds
 
     def subsample(self, threshold: float) -> _Text:
         """Return the words of a fresh epoch, frequent ones thinned out, blocks in random order."""
@@ -239,8 +291,8 @@ class _Trainer:
         sentence = F.pad(sentence, padding, value=-1)
         return _Text(F.pad(ids, padding), sentence, self.window, len(ids), order)
 
-    def step(self, words: Tensor, together: Tensor, rate: float, report: bool) -> float | None:
-        """Change the vectors by one batch of blocks; return the mean loss if `report`."""
+    def step(self, words: Tensor, together: Tensor, rate: float, report: bool) -> Tensor | None:
+        """Change the vectors by one batch of blocks; return the mean loss, (), if `report`."""
         n, width = words.shape
         center = words[:, self.window : width - self.window]  # (n, BLOCK)
         reach = torch.randint(
@@ -255,20 +307,18 @@ class _Trainer:
             hits = torch.eye(BLOCK, device=words.device) * (in_window > 0)
         columns, label, weight = self.candidates(targets, hits)
 
-        u = self.outputs[columns]  # (n, C, dim)
-        v = self.inputs[rows]  # (n, R, dim)
+        u, columns = self.outputs.look_up(columns)  # (n, C, dim)
+        v, rows = self.inputs.look_up(rows)  # (n, R, dim)
         h = v if mix is None else mix @ v  # (n, BLOCK, dim)
         score = h @ u.mT  # (n, BLOCK, C)
         error = weight * (label - torch.sigmoid(score))  # minus the gradient in the score
         grad_h, grad_u = error @ u, error.mT @ h
-        self.ascend(self.inputs, rows, grad_h if mix is None else mix.mT @ grad_h, rate)
-        self.ascend(self.outputs, columns, grad_u, rate)
+        self.inputs.ascend(rows, grad_h if mix is None else mix.mT @ grad_h, rate)
+        self.outputs.ascend(columns, grad_u, rate)
         if not report:
             return None
-        loss = float((weight * F.softplus((1 - 2 * label) * score)).sum() / hits.sum().clamp(min=1))
-        if not math.isfinite(loss):
-            raise FloatingPointError(f"the loss became {loss}; lower lr (now {rate:.3g})")
-        return loss
+        loss = (weight * F.softplus((1 - 2 * label) * score)).sum()
+        return loss / hits.sum().clamp(min=1)
 
     def candidates(self, targets: Tensor, hits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output rows that a block's inputs are scored against, with labels and weights.
@@ -290,11 +340,3 @@ class _Trainer:
         weight = hits[:, :, :, None] * on_path[:, None]
         turns = self.tree.turns[targets].reshape(n, 1, -1)
         return self.tree.nodes[targets].reshape(n, -1), turns, weight.flatten(2)
-
-    def ascend(self, table: Tensor, rows: Tensor, gradient: Tensor, rate: float) -> None:
-        """Add the gradient to rows of a table, each row at a rate that falls as it is used."""
-        rows, gradient = rows.reshape(-1), gradient.reshape(-1, gradient.shape[-1])
-        squares = self.squares[id(table)]
-        squares.index_add_(0, rows, gradient.square().mean(1))
-        scale = rate * torch.rsqrt(squares[rows])
-        table.index_add_(0, rows, gradient * scale[:, None])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class AnalogyReport:
 class WordVectors:
     """Words with a vector each: `words`, a list, and `matrix`, (n_words, dim) float32.
 
-    Raises: ValueError if the shapes disagree, a word comes twice, or a number is not finite.
+    Raises: ValueError if the shapes disagree, a word comes twice, or a length is not finite.
     """
 
     def __init__(self, words: Sequence[str], matrix: np.ndarray):
@@ -65,19 +66,16 @@ class WordVectors:
             raise ValueError(
                 f"{len(self.words)} words need a matrix of as many rows, given {np.shape(matrix)}"
             )
-        if not np.isfinite(self.matrix).all():
-            bad = self.words[int(np.argmin(np.isfinite(self.matrix).all(1)))]
-            raise ValueError(f"the vector of {bad!r} holds a number that is not finite")
         self._index = {word: i for i, word in enumerate(self.words)}
         if len(self._index) < len(self.words):
             twice = next(w for i, w in enumerate(self.words) if self._index[w] != i)
             raise ValueError(f"{twice!r} is given twice; each word has one vector")
         with np.errstate(over="ignore"):
             length = np.linalg.norm(self.matrix, axis=1, keepdims=True)
+        if not np.isfinite(length).all():
+            bad = self.words[int(np.argmin(np.isfinite(length)))]
+            raise ValueError(f"the vector of {bad!r} holds a number not finite, or too large")
         self._unit = self.matrix / np.maximum(length, 1e-12)
-        if (long := np.isinf(length[:, 0])).any():  # float32 cannot hold their squares
-            rows = self.matrix[long].astype(np.float64)
-            self._unit[long] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -176,12 +174,12 @@ class WordVectors:
     def save(self, path: str | os.PathLike, format: str = "glove") -> None:
         """Write a file: "glove" (text), "word2vec" (text with a heading) or "word2vec-binary".
 
-        The file appears whole or not at all. Text keeps 9 digits, which float32 survives.
-        Raises: ValueError for another format, or a word that the format cannot hold.
+        The file appears whole or not at all. Text keeps 9 digits, which float32 survives, and holds
+        words with spaces in them, as glove.840B has; the binary format does not.
+        Raises: ValueError for another format, or a word that would not come back from it.
         """
-        if format not in FORMATS:
-            raise ValueError(f"format must be one of {', '.join(FORMATS)}, given {format!r}")
-        check_words(self.words)
+        _check_format(format)
+        _check_words(self.words, format)
         with whole_file(path) as file:
             if format != "glove":
                 file.write(f"{len(self)} {self.dim}\n".encode())
@@ -200,24 +198,23 @@ class WordVectors:
         a missing or extra column, a field that is no number, or a number that is not finite; and
         for a file that ends too early or goes on after as many vectors as its heading promises.
         """
-        if format not in (None, *FORMATS):
-            raise ValueError(f"format must be one of {', '.join(FORMATS)}, given {format!r}")
-        with open(path, "rb") as file:
-            binary = format == "word2vec-binary"
-            pairs = read_binary(file) if binary else read_text(file, format)
-            rows: dict[str, np.ndarray] = {}
-            again = []
-            try:
-                for word, vector in pairs:
+        if format is not None:
+            _check_format(format)
+        rows: dict[str, np.ndarray] = {}
+        again = []
+        try:
+            with open(path, "rb") as file:
+                binary = format == "word2vec-binary"
+                for word, vector in _read_binary(file) if binary else _read_text(file, format):
                     if word in rows:
                         again.append(word)
                     else:
                         rows[word] = vector
-                if not rows:
-                    raise ValueError("it holds no vectors")
-                vectors = cls(list(rows), np.stack(list(rows.values())))
-            except ValueError as error:
-                raise ValueError(f"{path}: {error}") from None
+            if not rows:
+                raise ValueError("it holds no vectors")
+            vectors = cls(list(rows), np.stack(list(rows.values())))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
         if again:
             warnings.warn(f"{len(again)} words came twice, first kept: {again[:3]}", stacklevel=2)
         return vectors
@@ -238,27 +235,42 @@ def read_analogies(path: str | os.PathLike) -> dict[str, list[Question]]:
     return sections
 
 
-_MARK = codecs.BOM_UTF8.decode()
+def _check_format(format: str) -> None:
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, given {format!r}")
 
 
-def check_words(words: Sequence[str]) -> None:
-    """Raise ValueError for a word that no format can hold."""
-    for word in words:
-        if word.split() != [word]:
-            raise ValueError(f"{word!r} cannot be written: spaces separate the fields")
-        if not _is_utf8(word):
-            raise ValueError(f"{word!r} cannot be written: UTF-8 has no place for surrogates")
-    if words[0].startswith(_MARK):
-        raise ValueError(f"{words[0]!r} cannot be first: it begins with a byte order mark")
+_NUMBER_AFTER_SPACE = re.compile(rb" -*[0-9]")  # a field too many, not a part of a word
 
 
-def read_text(file: BinaryIO, format: str | None) -> Iterator[tuple[str, np.ndarray]]:
+def _check_words(words: Sequence[str], format: str) -> None:
+    """Raise ValueError for a word that would not come back from a file of this format."""
+    binary = format == "word2vec-binary"
+    for i, word in enumerate(words):
+        if re.search("[\ud800-\udfff]", word):
+            reason = "UTF-8 has no place for surrogates"
+        elif not word or "\n" in word or word.strip(" ") not in ("", word):
+            reason = "a word is not empty, has no line end, and no space at either end"
+        elif binary and re.search("[\0- ]", word):
+            reason = "in the binary format, a word ends at its first space or control character"
+        elif not binary and _NUMBER_AFTER_SPACE.search(word.encode()):
+            reason = "what follows the space would be read as a number of its vector"
+        elif i == 0 and (word[0] == "\ufeff" or format == "glove" and " " in word):
+            reason = "it cannot be first, where a mark or a space means something else"
+        else:
+            continue
+        raise ValueError(f"{word!r} cannot be written: {reason}")
+
+
+def _read_text(file: BinaryIO, format: str | None) -> Iterator[tuple[str, np.ndarray]]:
     """Yield words and vectors (dim,) float32 of a text file, with or without a heading.
 
+    A word may hold spaces, as a few do in glove.840B: the last dim fields are the vector. Lines at
+    the end may be blank.
     Raises: ValueError naming the line at fault, or for other than the number that was promised.
     """
-    dim = promised = None
-    number = 0
+    dim = promised = blank = None
+    found = 0
     for number, line in enumerate(file, 1):
         line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         fields = line.rstrip().split(b" ")
@@ -267,27 +279,29 @@ def read_text(file: BinaryIO, format: str | None) -> Iterator[tuple[str, np.ndar
             continue
         if number == 1 and format == "word2vec":
             raise ValueError(f"line 1: expected a heading 'words dimensions', found {line[:40]!r}")
+        if not line.strip():
+            blank = blank or number
+            continue
+        if blank:
+            raise ValueError(f"line {blank} has 0 numbers; lines may be blank only at the end")
         dim = len(fields) - 1 if dim is None else dim
         try:
-            # More fields than dim + 1: a token that holds spaces itself, as in glove.840B.
-            extra = any(part.lstrip(b"-")[:1].isdigit() for part in fields[1:-dim])
-            if dim < 1 or len(fields) <= dim or extra:
+            word, numbers = b" ".join(fields[:-dim]), fields[-dim:]
+            if dim < 1 or len(fields) <= dim or _NUMBER_AFTER_SPACE.search(word):
                 raise ValueError(f"{len(fields) - 1} numbers instead of {dim}")
-            if b"\0" in line and b"\0" in b"".join(fields[-dim:]):
-                raise ValueError("a NUL byte, which is no part of a number")
-            word = _word(b" ".join(fields[:-dim]))
             with np.errstate(over="ignore"):
-                vector = np.array(fields[-dim:], dtype=np.float32)
+                vector = np.array(numbers, dtype=np.float32)
             if not np.isfinite(vector).all():
                 raise ValueError("a number that is not finite")
+            yield _word(word), vector
         except ValueError as error:
             raise ValueError(f"line {number}, {line[:40]!r}…: {error}") from None
-        yield word, vector
-    if promised not in (None, number - 1):
-        raise ValueError(f"the heading promises {promised} vectors, the file holds {number - 1}")
+        found += 1
+    if promised not in (None, found):
+        raise ValueError(f"the heading promises {promised} vectors, the file holds {found}")
 
 
-def read_binary(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
+def _read_binary(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
     """Yield words and vectors (dim,) float32 of word2vec's binary format.
 
     Raises: ValueError naming the vector at fault, or for other than the number that was promised.
@@ -299,24 +313,33 @@ def read_binary(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
     size = os.fstat(file.fileno()).st_size
     if n_words and 4 * dim > size:  # to read so much would ask for the memory first
         raise ValueError(f"the file ends within the first of {dim} numbers, after {size} bytes")
+    spaces = "a word with a space, which this format cannot hold, leads to this error too"
     for number in range(1, n_words + 1):
-        word = bytearray()
-        while (byte := file.read(1)) != b" ":
-            if not byte or len(word) > 1000:
-                raise ValueError(f"vector {number} of {n_words}: the file ends within a word")
-            word += byte
-        data = file.read(4 * dim)
-        if len(data) < 4 * dim:
-            raise ValueError(f"vector {number} of {n_words}: the file ends within its numbers")
-        vector = np.frombuffer(data, "<f4")
-        if not np.isfinite(vector).all():
-            raise ValueError(f"vector {number} of {n_words}: a number that is not finite")
         try:
-            yield _word(bytes(word).lstrip(b"\n")), vector
+            yield _binary_vector(file, dim)
         except ValueError as error:
-            raise ValueError(f"vector {number} of {n_words}: {error}") from None
+            raise ValueError(f"vector {number} of {n_words}: {error} ({spaces})") from None
     if file.read(2).strip():
-        raise ValueError(f"the heading promises {n_words} vectors, the file goes on after them")
+        raise ValueError(f"the file goes on after the {n_words} vectors of its heading ({spaces})")
+
+
+def _binary_vector(file: BinaryIO, dim: int) -> tuple[str, np.ndarray]:
+    """Return the next word of a binary file, which ends at a space, and its vector (dim,)."""
+    word = bytearray()
+    while (byte := file.read(1)) != b" ":
+        if not byte or len(word) > 1000:
+            raise ValueError("the file ends within a word")
+        word += byte
+    data = file.read(4 * dim)
+    if len(data) < 4 * dim:
+        raise ValueError("the file ends within its numbers")
+    vector = np.frombuffer(data, "<f4")
+    if not np.isfinite(vector).all():
+        raise ValueError("a number that is not finite")
+    word = bytes(word).lstrip(b"\n")  # some programs end a vector with one
+    if re.search(rb"[\0-\x1f]", word):
+        raise ValueError(f"{word!r} is no word: it holds a control character")
+    return _word(word), vector
 
 
 def _is_heading(fields: Sequence[bytes]) -> bool:
@@ -329,10 +352,3 @@ def _word(data: bytes) -> str:
     if not word or word.strip(" ") not in ("", word):
         raise ValueError(f"{word!r} is no word: a field before or after it is empty")
     return word
-
-
-def _is_utf8(word: str) -> bool:
-    try:
-        return bool(word.encode())
-    except UnicodeEncodeError:
-        return False
