@@ -107,7 +107,7 @@ def test_a_curve_of_nothing_is_refused(losses):
 
 @pytest.mark.parametrize("smooth", [0, -1])
 def test_a_mean_of_no_values_is_refused(smooth):
-    with pytest.raises(ValueError, match=f"smooth must be at least 1, got {smooth}"):
+    with pytest.raises(ValueError, match=f"smooth must be at least 1, given {smooth}"):
         plots.loss_curve([1.0], smooth=smooth)
 
 

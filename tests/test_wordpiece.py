@@ -334,8 +334,8 @@ def test_a_vocabulary_that_is_none(vocab, message):
     [
         (lambda: BARE.encode("a", max_length=2), "max_length must be at least 3, got 2"),
         (lambda: BARE.encode("a", "b", 4), "max_length must be at least 5, got 4"),
-        (lambda: BARE.batch("a b"), "lists of str, got one str"),
-        (lambda: BARE.batch(["a"], ["b", "c"]), "got 1 and 2"),
+        (lambda: BARE.batch("a b"), "lists of str, given one str"),
+        (lambda: BARE.batch(["a"], ["b", "c"]), "given 1 and 2"),
         (lambda: BARE.encode(b"a"), "must be a str, got bytes"),
         (lambda: BARE.batch(["a", 1]), "must be a str, got int"),
     ],
