@@ -10,8 +10,9 @@ PLAIN ?= chapters/bpe.ipynb solutions/exercise_27_6.ipynb
 
 BIN := $(VENV)/bin
 RUN := $(BIN)/python -m
-# uv installs where it is there, else pip; see tools/environment.sh.
-PIP := $(if $(shell command -v uv),uv pip install --python $(BIN)/python,$(RUN) pip install) --quiet
+# uv installs where it is there, else pip; UV= declines it. See tools/environment.sh.
+export UV ?= uv
+PIP := $(if $(shell command -v "$(UV)" 2>/dev/null),"$(UV)" pip install --python $(BIN)/python,$(RUN) pip install)
 CACHE := $(CURDIR)/.cache
 
 # LOCKED=1 installs the releases of the lock files, checksums and all, in place of the newest.
@@ -80,7 +81,7 @@ setup-dev:
 # d2l asks for releases of NumPy and pandas that are too old for the rest, and does without them.
 setup-bench:
 	@tools/environment.sh "$(VENV)" $(BENCH)
-	@$(BIN)/python -c "import d2l" 2>/dev/null || $(PIP) --no-deps d2l==1.0.3
+	@$(BIN)/python -c "import d2l" 2>/dev/null || $(PIP) --quiet --no-deps d2l==1.0.3
 
 # A failed build is removed: Sphinx would not repeat its warnings for pages that have not changed.
 book: setup-book ## Build the book, warnings being errors, and say where the page is
@@ -115,7 +116,7 @@ unit: setup-dev ## Unit tests of support/ and of the repository
 
 form: setup-dev ## The form of the notebooks
 	@echo "== Form of the notebooks"
-	@$(PYTEST) tests/test_notebooks.py
+	@$(PYTEST) --dist=load tests/test_notebooks.py
 
 notebooks: setup-dev ## Run every notebook in smoke and compare its outputs (nbval)
 	@echo "== Every cell of every notebook, run and compared"

@@ -22,6 +22,7 @@ from support import profile
 from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
 from support.models.gpt import GPT, GPTConfig, language_model_loss
 from support.models.masking import pretraining_batch
+from support.training import fit
 
 STEPS = 10
 MASKED = 0.15
@@ -89,21 +90,16 @@ def bert_base(small: bool):
 
 def measure(model, batch, loss_fn: Callable, tokens: int, repeats: int) -> list[float]:
     """Return tokens a second of repeats times STEPS training steps, after as many to warm up."""
-    kind = next(model.parameters()).device.type
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
-    rates = []
-    for _ in range(repeats + 1):
-        wait()
-        start = time.perf_counter()
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            with torch.autocast(kind, torch.bfloat16):
-                loss = loss_fn(model, batch)
-            loss.backward()
-            optimizer.step()
-        wait()
-        rates.append(STEPS * tokens / (time.perf_counter() - start))
-    return rates[1:]
+    history = fit(
+        model,
+        [batch] * STEPS,
+        loss_fn,
+        epochs=repeats + 1,
+        optimizer=torch.optim.AdamW(model.parameters(), 1e-4, fused=True),
+        precision="bf16",
+        progress=False,
+    )
+    return [STEPS * tokens / seconds for seconds in history.seconds[1:]]
 
 
 def peak_flops(device: torch.device, size: int) -> float:

@@ -1,157 +1,187 @@
-"""Saving a run and going on with it: weights and state as safetensors, numbers as JSON, no pickle.
+"""Saving a run and going on with it: one file in safetensors' format for a moment, no pickle.
 
-A checkpoint is a folder: model.safetensors (the weights), state.safetensors (the tensors of the
-optimizer and of the random numbers' states) and checkpoint.json (all else, and checksums). The two
-newest are kept; see support.generations. On the same machine, with the same versions and as many
-threads (torch.set_num_threads), a resumed run equals one never stopped bit for bit.
+A folder keeps the two newest, such as epoch-0002.safetensors and epoch-0003.safetensors. A file
+gets its name when it is complete, so a run that is killed while it saves leaves those before. On
+the same machine, with the same versions and as many threads (torch.set_num_threads), a resumed run
+equals one never stopped bit for bit.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
-from dataclasses import asdict, dataclass, fields
+import re
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors import torch as tensor_files
 from torch import nn
 
-from support import generations
-
-if TYPE_CHECKING:
-    from support.training import History
-
-_WEIGHTS, _STATE = generations.FILES
-# What comes of reading a file that has the right checksums and yet is none of ours.
-_FOREIGN = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, RuntimeError)
-_FOREIGN += (SafetensorError, TypeError, ValueError)
+_KEPT = 2
 
 
 @dataclass
 class Run:
-    """All that determines how a run goes on; batches is what fit was given."""
+    """What determines how a run goes on; batches is what fit was given."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    scaler: Any
-    history: History
+    scaler: torch.amp.GradScaler | None = None
     batches: Any = None
 
-    def save(self, folder: str | Path) -> None:
-        """Add a checkpoint of this moment to the folder; keep the one before, remove older ones.
+    def save(self, folder: str | Path, epochs: int, history: dict[str, list[float]]) -> None:
+        """Add a checkpoint of this moment, so many epochs after the start; keep the one before.
 
         Raises: OSError if it cannot be written; the checkpoints before are then as they were.
         """
+        from support.data.files import whole_file  # here, as it loads all that downloads need
+
+        tensors = {f"model.{name}": value for name, value in self._weights().items()}
+        for i, state in self.optimizer.state_dict()["state"].items():
+            known = {name: value for name, value in state.items() if value is not None}
+            tensors |= {f"optimizer.{i}.{name}": torch.as_tensor(known[name]) for name in known}
+        for name, numbers in history.items():
+            tensors[f"history.{name}"] = torch.from_numpy(np.array(numbers))
+        tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         state = {
-            "optimizer": self.optimizer.state_dict(),
+            "form": self._form(),
+            "random": _random_state(self._device, self.batches),
             "scaler": self.scaler.state_dict() if self.scaler else None,
-            "random": _random_state(self.batches),
-            "history": asdict(self.history),
         }
-        tensors: dict[str, torch.Tensor] = {}
-        about = {"run": self._parts(), "state": _pack(state, tensors)}
-        files = {_WEIGHTS: tensor_files.save(self._weights()), _STATE: tensor_files.save(tensors)}
-        generations.write(Path(folder), len(self.history.epoch_losses), files, about)
-
-    def restore(self, folder: str | Path) -> None:
-        """Bring the run to the moment of the newest checkpoint in folder; nothing if none is there.
-
-        Raises: ValueError if that checkpoint is damaged, naming the file and the last good one, or
-        belongs to another model or optimizer.
-        """
+        header = {"state": json.dumps(state)}
+        header["sha256"] = _sha256(header["state"], tensors)
         folder = Path(folder)
-        if not (found := generations.found(folder)):
-            return
-        path = found[0][1]
-        try:
-            about, files = generations.read(*found[0])
-        except ValueError as error:
-            reason = f"the checkpoint {path} is damaged: {error}"
-            raise ValueError(f"{reason}; {generations.last_good(folder)}") from error
-        try:
-            weights = tensor_files.load(files[_WEIGHTS])
-            state = _unpack(about["state"], tensor_files.load(files[_STATE]))
-            self._check(about["run"] | _forms(weights))
-            self._take(weights, state)
-        except _FOREIGN as error:
-            reason = error if isinstance(error, ValueError) else repr(error)
-            raise ValueError(
-                f"the checkpoint {path} is of another model or optimizer: {reason}"
-            ) from error
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(".epoch-*.safetensors.*.tmp"):  # of a run that was killed
+            leftover.unlink()
+        with whole_file(folder / f"epoch-{epochs:04d}.safetensors") as file:
+            file.write(tensor_files.save(tensors, header))
+        for path in _found(folder)[_KEPT:]:
+            path.unlink()
 
-    def _take(self, weights: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-        history = {field.name: state["history"][field.name] for field in fields(self.history)}
-        # Not strict, because a weight with two names comes once; _check has compared the names.
-        self._core.load_state_dict(weights, strict=False)
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scaler and state["scaler"]:
-            self.scaler.load_state_dict(state["scaler"])
-        vars(self.history).update(history)
-        _set_random_state(state["random"], self.batches)
+    def restore(self, folder: str | Path) -> dict[str, list[float]] | None:
+        """Bring the run to its newest checkpoint; return the history, or None if there is none.
 
-    def _check(self, there: dict[str, str]) -> None:
-        """Raise ValueError naming the first difference to what a checkpoint holds."""
-        here = self._parts() | _forms(self._weights())
-        for name in [*here, *sorted(there)]:
-            a, b = there.get(name, "missing"), here.get(name, "missing")
-            if a != b:
-                raise ValueError(f"{name} is {a} there and {b} here")
+        A damaged one is passed over with a warning. The optimizer keeps the learning rates and
+        other settings that it has.
+        Raises: ValueError, before anything is changed, if all are damaged, or if the newest is of
+        another model or optimizer; it names the first difference.
+        """
+        paths = _found(Path(folder))
+        for path in paths:
+            try:
+                state, tensors = _read(path)
+            except ValueError as error:
+                warnings.warn(f"{error}; it is passed over", stacklevel=3)
+                continue
+            here, there = self._form(), state["form"]
+            for name in [*here, *there]:
+                a, b = there.get(name, "missing"), here.get(name, "missing")
+                if a != b:
+                    reason = f"{name} is {a} there and {b} here"
+                    raise ValueError(f"{path} is of another model or optimizer: {reason}")
+            # Not strict, because a weight with two names comes once; the names have been compared.
+            self._core.load_state_dict(_under("model.", tensors), strict=False)
+            gathered: dict[int, dict[str, torch.Tensor]] = {}
+            for name, value in _under("optimizer.", tensors).items():
+                i, _, name = name.partition(".")
+                gathered.setdefault(int(i), {})[name] = value
+            self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": gathered})
+            if self.scaler and state["scaler"]:
+                self.scaler.load_state_dict(state["scaler"])
+            _set_random_state(state["random"], self._device, self.batches)
+            return {name: value.tolist() for name, value in _under("history.", tensors).items()}
+        if paths:
+            raise ValueError(f"no checkpoint in {folder} is whole: remove them to start anew")
+        return None
 
     @property
     def _core(self) -> nn.Module:
         return getattr(self.model, "_orig_mod", self.model)  # the model itself if it is compiled
 
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
     def _weights(self) -> dict[str, torch.Tensor]:
         """Return parameters and buffers by name; one that has several names comes once."""
         first = {*dict(self._core.named_parameters()), *dict(self._core.named_buffers())}
-        state = self._core.state_dict()
-        return {name: state[name].cpu().contiguous() for name in state if name in first}
+        return {name: value for name, value in self._core.state_dict().items() if name in first}
 
-    def _parts(self) -> dict[str, str]:
-        """Return what must be the same when the run goes on, besides the weights' shapes."""
+    def _form(self) -> dict[str, str]:
+        """Return what must be the same when the run goes on."""
+        form = {name: f"{v.dtype} {tuple(v.shape)}" for name, v in self._weights().items()}
+        form["the optimizer"] = type(self.optimizer).__qualname__
         names = {id(value): name for name, value in self._core.named_parameters()}
-        parts = {"the optimizer": type(self.optimizer).__qualname__}
         for i, group in enumerate(self.optimizer.param_groups):
-            parts[f"its group {i}"] = ", ".join(names.get(id(p), "?") for p in group["params"])
-        parts["the number of the DataLoader's generators"] = str(len(_generators(self.batches)))
-        return parts
+            form[f"its group {i}"] = ", ".join(names.get(id(p), "?") for p in group["params"])
+        form["the number of the DataLoader's generators"] = str(len(_generators(self.batches)))
+        return form
 
 
-def _forms(weights: dict[str, torch.Tensor]) -> dict[str, str]:
-    return {name: f"{value.dtype} {tuple(value.shape)}" for name, value in weights.items()}
+def _found(folder: Path) -> list[Path]:
+    """Return the checkpoints in a folder, good or damaged, the newest first."""
+    inside = folder.iterdir() if folder.exists() else ()
+    paths = [path for path in inside if re.fullmatch(r"epoch-\d{4,}\.safetensors", path.name)]
+    return sorted(paths, key=lambda path: int(path.stem[6:]), reverse=True)
 
 
-def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return value as JSON can hold it; its tensors go to the dictionary, under a number."""
-    if isinstance(value, torch.Tensor):
-        key = str(len(tensors))
-        tensors[key] = value.detach().cpu().clone().contiguous()
-        return {"tensor": key}
-    if isinstance(value, dict):
-        pairs = [[_pack(k, tensors), _pack(v, tensors)] for k, v in value.items()]
-        return {"dict": pairs}  # as pairs, because JSON's keys are all strings
-    if isinstance(value, list | tuple):
-        items = [_pack(item, tensors) for item in value]
-        return items if isinstance(value, list) else {"tuple": items}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise ValueError(f"a checkpoint cannot hold a {type(value).__name__}")
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return the state and the tensors of a checkpoint; ValueError if it is not as written."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
+    except SafetensorError as error:
+        raise ValueError(f"the checkpoint {path} is damaged: {error}") from error
+    state = header.get("state", "")
+    if header.get("sha256") != _sha256(state, tensors):
+        raise ValueError(f"the checkpoint {path} is damaged: it has another SHA-256")
+    return json.loads(state), tensors
 
 
-def _unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return what _pack was given."""
-    if isinstance(value, list):
-        return [_unpack(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "tensor" in value:
-        return tensors[value["tensor"]]
-    if "tuple" in value:
-        return tuple(_unpack(item, tensors) for item in value["tuple"])
-    return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value["dict"]}
+def _sha256(state: str, tensors: dict[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256(state.encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors whose names begin with prefix, without it."""
+    return {name[len(prefix) :]: v for name, v in tensors.items() if name.startswith(prefix)}
+
+
+def _random_state(device: torch.device, batches: Any) -> dict[str, Any]:
+    """Return the states of all random numbers that a run draws, as JSON can hold them."""
+    _, key, *numpy = np.random.get_state()
+    cuda = device.type == "cuda"
+    return {
+        "python": random.getstate(),
+        "numpy": [key.tolist(), *numpy],
+        "torch": torch.get_rng_state().tolist(),
+        "cuda": torch.cuda.get_rng_state(device).tolist() if cuda else None,
+        "batches": [generator.get_state().tolist() for generator in _generators(batches)],
+    }
+
+
+def _set_random_state(state: dict[str, Any], device: torch.device, batches: Any) -> None:
+    version, key, gauss = state["python"]
+    random.setstate((version, tuple(key), gauss))
+    key, *numpy = state["numpy"]
+    np.random.set_state(("MT19937", np.array(key, np.uint32), *numpy))
+    torch.set_rng_state(torch.tensor(state["torch"], dtype=torch.uint8))
+    if state["cuda"] and device.type == "cuda":
+        torch.cuda.set_rng_state(torch.tensor(state["cuda"], dtype=torch.uint8), device)
+    for generator, saved in zip(_generators(batches), state["batches"], strict=True):
+        generator.set_state(torch.tensor(saved, dtype=torch.uint8))
 
 
 def _generators(batches: Any) -> list[torch.Generator]:
@@ -160,30 +190,3 @@ def _generators(batches: Any) -> list[torch.Generator]:
     inner = getattr(getattr(batches, "batch_sampler", None), "sampler", None)
     owned = [getattr(owner, "generator", None) for owner in (batches, sampler, inner)]
     return list({id(g): g for g in owned if isinstance(g, torch.Generator)}.values())
-
-
-def _random_state(batches: Any) -> dict[str, Any]:
-    """Return the states of Python's, NumPy's, PyTorch's and the DataLoader's random numbers."""
-    version, key, gauss = random.getstate()
-    numpy = np.random.get_state(legacy=False)
-    numpy["state"]["key"] = torch.from_numpy(numpy["state"]["key"].astype(np.int64))
-    return {
-        "python": [version, torch.tensor(key), gauss],
-        "numpy": numpy,
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "batches": [generator.get_state() for generator in _generators(batches)],
-    }
-
-
-def _set_random_state(state: dict[str, Any], batches: Any) -> None:
-    version, key, gauss = state["python"]
-    random.setstate((version, tuple(key.tolist()), gauss))
-    numpy = state["numpy"]
-    numpy["state"]["key"] = numpy["state"]["key"].numpy().astype(np.uint32)
-    np.random.set_state(numpy)
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
-    for generator, saved in zip(_generators(batches), state["batches"], strict=True):
-        generator.set_state(saved)

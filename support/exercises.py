@@ -6,10 +6,14 @@ solution: they ask what must be true of every right one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from math import log
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,6 +23,8 @@ from support.data.images import to_unit
 from support.models.bert import Bert, BertConfig
 from support.models.gpt import GPT, GPTConfig
 from support.models.transformer import Encoder
+
+CHECKS: dict[str, Callable[[Any], None]] = {}  # by exercise, "27.1" to "27.6"
 
 
 def report(exercise: str, answer: Any) -> str:
@@ -39,13 +45,41 @@ def report(exercise: str, answer: Any) -> str:
     return f"{exercise}: not yet. {reason.strip().splitlines()[0]}"
 
 
+def _checks(exercise: str) -> Callable:
+    """Return a decorator for the check of an exercise: it draws the same numbers in each call."""
+
+    def enter(check: Callable[[Any], None]) -> Callable[[Any], None]:
+        @wraps(check)
+        def seeded(answer: Any) -> None:
+            with _own_random_numbers():
+                check(answer)
+
+        CHECKS[exercise] = seeded
+        return seeded
+
+    return enter
+
+
+@contextmanager
+def _own_random_numbers() -> Iterator[None]:
+    """Seed all generators, and leave the reader's as they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            profile.set_seed(0)
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+@_checks("27.1")
 def exercise_27_1(model_class: Callable[[int, int, int], nn.Module]) -> None:
     """Check a bidirectional language model: model_class(vocab_size, d_embedding, d_hidden).
 
     Its forward takes ids (B, T) and lengths (B,) and returns logits (B, T, vocab_size), at place t
     for the token that stands there, from all others of its text.
     """
-    _seed()
     model = model_class(20, 8, 6).double().eval()
     lengths = torch.tensor([7, 5, 2])
     ids = torch.randint(1, 19, (3, 7))
@@ -69,6 +103,7 @@ def exercise_27_1(model_class: Callable[[int, int, int], nn.Module]) -> None:
     assert _close(model(padded, lengths), logits, lengths), "the predictions depend on padding"
 
 
+@_checks("27.2")
 def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
     """Check matching_loss(model, head, first, second, labels, lm_weight).
 
@@ -77,7 +112,6 @@ def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
     Returned is the mean of -log P(label) over the pairs plus lm_weight times the mean over all
     predicted tokens, in both orders, of -log P(token).
     """
-    _seed()
     model = GPT(GPTConfig(30, 16, n_layers=1, n_heads=2, max_length=32)).double().eval()
     head = nn.Linear(16, 3).double()
     for weight in [*model.parameters(), *head.parameters()]:
@@ -112,9 +146,9 @@ def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
     )
 
 
+@_checks("27.3")
 def exercise_27_3(model_class: Callable[[], nn.Module]) -> None:
     """Check a convolutional autoencoder of 28 × 28 images: encoder and decoder, two layers each."""
-    _seed()
     model = model_class()
     for part, kind in (("encoder", nn.Conv2d), ("decoder", nn.ConvTranspose2d)):
         assert isinstance(getattr(model, part, None), nn.Module), f"the model has no {part}"
@@ -145,12 +179,12 @@ def exercise_27_3(model_class: Callable[[], nn.Module]) -> None:
     )
 
 
+@_checks("27.4")
 def exercise_27_4(linear_autoencoder: Callable[[torch.Tensor, int], tuple]) -> None:
     """Check linear_autoencoder(x, k), which fits data x (N, D) with a code of k numbers.
 
     Returned are W_E (k, D), b_E (k,), W_D (D, k), b_D (D,): the output is W_D (W_E x + b_E) + b_D.
     """
-    _seed()
     spread = torch.linspace(3.0, 0.3, 12, dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64))[0]
     x = torch.randn(300, 12, dtype=torch.float64) * spread @ turn.T + 5.0
@@ -169,6 +203,7 @@ def exercise_27_4(linear_autoencoder: Callable[[torch.Tensor, int], tuple]) -> N
     assert angle < 1, f"the largest angle to the principal subspace is {angle:.1f}°, not below 1°"
 
 
+@_checks("27.5")
 def exercise_27_5(denoising_loss: Callable[..., torch.Tensor]) -> None:
     """Check denoising_loss(x, corrupt, predict, compare), which is either of two objectives.
 
@@ -176,7 +211,6 @@ def exercise_27_5(denoising_loss: Callable[..., torch.Tensor]) -> None:
     noise; compare(prediction, x) returns a loss an element. Returned is the mean of those that
     count, 0 if none does.
     """
-    _seed()
     x = torch.randn(40, 3)
     noisy, seen = x + torch.randn(40, 3), []
     everything = torch.ones(40, 3, dtype=torch.bool)
@@ -212,6 +246,7 @@ def exercise_27_5(denoising_loss: Callable[..., torch.Tensor]) -> None:
     assert value == 0, f"when nothing is chosen the loss must be 0, got {value}"
 
 
+@_checks("27.6")
 def exercise_27_6(parameter_table: Callable[..., dict[str, tuple[int, int]]]) -> None:
     """Check parameter_table(vocab_size, d_model, d_ff, n_layers, max_length).
 
@@ -242,14 +277,6 @@ PARTS = {  # as the table calls them, and how the names of their weights begin o
     "layer norms": "_norm.",
     "pooler": "pooler.",
 }
-CHECKS: dict[str, Callable[[Any], None]] = {
-    "27.1": exercise_27_1,
-    "27.2": exercise_27_2,
-    "27.3": exercise_27_3,
-    "27.4": exercise_27_4,
-    "27.5": exercise_27_5,
-    "27.6": exercise_27_6,
-}
 
 
 def _count(model: nn.Module, key: str) -> int:
@@ -259,10 +286,6 @@ def _count(model: nn.Module, key: str) -> int:
         for name, weight in model.named_parameters()
         if (key in name if inside else name.startswith(key))
     )
-
-
-def _seed() -> None:
-    profile.set_seed(0)
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import random
 import time
 from collections import Counter
@@ -261,109 +260,6 @@ def test_the_cache_is_bounded_and_changes_nothing():
     assert 0 < len(small._cache) <= 7 and max(map(len, small._cache)) <= 5
 
 
-# Files
-
-
-def test_saved_and_loaded_is_the_same(tokenizer, tmp_path):
-    path = tmp_path / "bpe.json"
-    tokenizer.save(path)
-    assert os.listdir(tmp_path) == ["bpe.json"]
-    for again in (
-        BPETokenizer.load(str(path)),
-        BPETokenizer.from_tokenizer_json(path.read_text(encoding="utf-8")),
-        pickle.loads(pickle.dumps(tokenizer)),
-    ):
-        assert (again.vocab, again.merges) == (tokenizer.vocab, tokenizer.merges)
-        assert again.special_tokens == tokenizer.special_tokens
-        assert again.encode(TEXT + "<pad>") == tokenizer.encode(TEXT + "<pad>")
-
-
-def changed(tokenizer: BPETokenizer, **values: object) -> str:
-    """Return the tokenizer's JSON with some values changed; `__` stands for a step inside."""
-    data = json.loads(tokenizer.to_tokenizer_json())
-    for name, value in values.items():
-        *path, last = name.split("__")
-        inner = data
-        for key in path:
-            inner = inner[key]
-        inner[last] = value
-    return json.dumps(data)
-
-
-def test_both_ways_to_write_merges_are_read(tokenizer):
-    pairs = changed(tokenizer, model__merges=[list(merge) for merge in tokenizer.merges])
-    assert BPETokenizer.from_tokenizer_json(pairs).merges == tokenizer.merges
-    assert json.loads(tokenizer.to_tokenizer_json())["model"]["merges"][0] == " ".join(
-        tokenizer.merges[0]
-    )
-
-
-def test_the_form_that_gpt2_was_published_in_is_read(tokenizer):
-    """No model type, no use_regex, empty prefixes, the special token at the end."""
-    plain = BPETokenizer.train(TEXT, 300)
-    data = json.loads(plain.to_tokenizer_json())
-    end = {"id": 300, "special": True, "content": "<|endoftext|>", "single_word": False}
-    data["added_tokens"] = [{**end, "lstrip": False, "rstrip": False, "normalized": False}]
-    del data["model"]["type"], data["pre_tokenizer"]["use_regex"]
-    data["model"] |= {"continuing_subword_prefix": "", "end_of_word_suffix": "", "unk_token": ""}
-    data["post_processor"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}
-    again = BPETokenizer.from_tokenizer_json(json.dumps(data))
-    assert again.encode(TEXT + "<|endoftext|>") == [*plain.encode(TEXT), 300]
-
-
-BYTES_ONLY = {symbol: i for i, symbol in enumerate(bpe.byte_symbols())}
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"model__type": "WordPiece"}, "model.type is 'WordPiece'"),
-        ({"model": []}, "model must be a JSON object, not list"),
-        ({"model__vocab": ["a"]}, "vocab must be a JSON object"),
-        ({"model__merges": None}, "model.merges must be a list"),
-        ({"model__merges": ["a b c"]}, "got 'a b c'"),
-        ({"model__merges": [["a", 1]]}, r"got \['a', 1\]"),
-        ({"model__merges": ["a qqq"]}, r"not in the vocabulary: \['qqq', 'aqqq'\]"),
-        ({"model__vocab__zz": 400_000}, r"must be 0\.\.400, each once"),
-        ({"model__vocab__zz": 5}, "each once"),
-        ({"model__vocab__zz": True}, "each once"),
-        ({"model__vocab__zz": "400"}, "each once"),
-        ({"model__dropout": 0.1}, r"model.dropout is 0\.1"),
-        ({"model__ignore_merges": True}, "ignore_merges is True"),
-        ({"model__byte_fallback": True}, "byte_fallback is True"),
-        ({"model__end_of_word_suffix": "</w>"}, "end_of_word_suffix is '</w>'"),
-        ({"pre_tokenizer": None}, "pre_tokenizer.type is None"),
-        ({"pre_tokenizer__add_prefix_space": True}, "add_prefix_space is True"),
-        ({"pre_tokenizer__use_regex": False}, "use_regex is False"),
-        ({"decoder": {"type": "WordPiece"}}, "decoder.type is 'WordPiece'"),
-        ({"post_processor": {"type": "TemplateProcessing"}}, "post_processor.type"),
-        ({"normalizer": {"type": "NFC"}}, "normalizer is"),
-        ({"padding": {}}, "padding is {}"),
-        ({"added_tokens": ["<pad>"]}, "needs an id and a content"),
-        ({"added_tokens": [{"id": 9, "content": "<pad>"}]}, "gives it the id 1"),
-        ({"added_tokens": [{"id": 1, "content": "<pad>", "lstrip": True}]}, "supported are only"),
-        ({"added_tokens": [{"id": 1, "content": "<pad>", "special": False}]}, "supported are only"),
-        ({"model__vocab": {"a": 0}, "model__merges": [], "added_tokens": []}, "without an id"),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused(tokenizer, values, message):
-    with pytest.raises(ValueError, match=message):
-        BPETokenizer.from_tokenizer_json(changed(tokenizer, **values))
-
-
-@pytest.mark.parametrize("text", ["", "no-such-file.json", "<html>Access Denied</html>", "{"])
-def test_what_is_not_json_is_refused(text):
-    with pytest.raises(ValueError, match="not JSON"):
-        BPETokenizer.from_tokenizer_json(text)
-    with pytest.raises(ValueError, match="JSON object, not list"):
-        BPETokenizer.from_tokenizer_json(b"[]")
-
-
-def test_a_missing_file_says_so(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        BPETokenizer.load(tmp_path / "none.json")
-
-
 # Mistakes by the caller
 
 
@@ -418,13 +314,17 @@ def library_tokenizer(texts: list[str], vocab_size: int, special_tokens: list[st
     return theirs
 
 
+def merges_of(theirs) -> list[tuple[str, str]]:
+    """Return the merges of a tokenizer of the library; releases before 0.20 write them "a b"."""
+    merges = json.loads(theirs.to_str())["model"]["merges"]
+    return [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in merges]
+
+
 def same_as_the_library(texts: list[str], vocab_size: int, special_tokens: list[str]):
     """Return (ours, theirs) after checking that vocabulary, merges and ids of `texts` agree."""
     ours = BPETokenizer.train(texts, vocab_size, special_tokens)
     theirs = library_tokenizer(texts, vocab_size, special_tokens)
-    read = BPETokenizer.from_tokenizer_json(theirs.to_str())
-    assert (ours.vocab, ours.merges) == (read.vocab, read.merges)
-    assert ours.special_tokens == read.special_tokens
+    assert ours.vocab == theirs.get_vocab() and ours.merges == merges_of(theirs)
     assert [ours.encode(text) for text in texts] == [e.ids for e in theirs.encode_batch(texts)]
     return ours, theirs
 
@@ -483,22 +383,17 @@ def test_letters_and_numbers_are_those_of_the_library():
         assert bpe.pre_tokenize(text) == theirs
 
 
-def test_the_library_reads_our_file(tokenizer, tmp_path):
+def test_the_library_reads_our_file(tokenizer):
     library = pytest.importorskip("tokenizers")
-    tokenizer.save(tmp_path / "bpe.json")
-    theirs = library.Tokenizer.from_file(str(tmp_path / "bpe.json"))
+    theirs = library.Tokenizer.from_str(tokenizer.to_tokenizer_json())
     text = TEXT + "<pad> and <|end|>"
     assert theirs.encode(text).ids == tokenizer.encode(text)
     assert theirs.decode(tokenizer.encode(TEXT)) == TEXT
     assert theirs.get_vocab() == tokenizer.vocab
-    trained = library_tokenizer([TEXT], 400, ["<|end|>", "<pad>"])
-    written, ours = json.loads(trained.to_str()), json.loads(tokenizer.to_tokenizer_json())
-    for name in ("added_tokens", "pre_tokenizer", "decoder"):
-        assert written[name] == ours[name]
-    reverse = changed(tokenizer, added_tokens=ours["added_tokens"][::-1])
-    assert BPETokenizer.from_tokenizer_json(reverse).to_tokenizer_json() == json.dumps(
-        ours, ensure_ascii=False
-    )
+    trained = json.loads(library_tokenizer([TEXT], 400, ["<|end|>", "<pad>"]).to_str())
+    ours = json.loads(theirs.to_str())
+    for name in ("added_tokens", "pre_tokenizer", "model"):
+        assert trained[name] == ours[name]
 
 
 REAL = {
@@ -519,7 +414,7 @@ def test_ids_are_the_librarys_on_real_text(name):
     lines = text.splitlines(keepends=True)
     theirs = library_tokenizer(lines, 8192, ["<pad>", "<|end|>"])
     ours = BPETokenizer.train(lines, 8192, ["<pad>", "<|end|>"])
-    read = BPETokenizer.from_tokenizer_json(theirs.to_str())
-    assert (ours.vocab, ours.merges) == (read.vocab, read.merges) and ours.vocab_size == 8192
+    assert ours.vocab == theirs.get_vocab() and ours.merges == merges_of(theirs)
+    assert ours.vocab_size == 8192
     ids = ours.encode(text)
     assert ids == theirs.encode(text).ids and ours.decode(ids) == text

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from torch import nn
 from support import training
 from support.models import pretrained
 from support.models.gpt import GPT, GPTConfig
-from support.text.bpe import BPETokenizer
 
 RUNS = 1_100  # a hundredth of the inputs
 by_name = {reader.name: reader for reader in READERS}
@@ -184,32 +184,26 @@ def test_only_clear_errors_come_out_of_our_checkpoints(tmp_path, tally):
         )
 
     fit(tmp_path / "good")
-    files = {
-        path.relative_to(tmp_path / "good").as_posix(): path.read_bytes()
-        for path in (tmp_path / "good").rglob("*")
-        if path.is_file()
-    }
-    assert len(files) >= 3
-    folder = tmp_path / "broken"
-    for broken in files:
-        reader = Reader(broken, (files[broken],), (b"{", b"null", b'"', b"\\", b"0"), fit, 0)
-        rng = fuzz_readers.random.Random(broken)
-        refused = 0
-        for _ in range(40):
-            for name, content in files.items():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(content)
-            data = fuzz_readers.mutate(rng, reader)
-            (folder / broken).write_bytes(data)
-            try:
+    [path] = (tmp_path / "good").iterdir()
+    good, folder = path.read_bytes(), tmp_path / "broken"
+    folder.mkdir()
+    reader = Reader(path.name, (good,), (b"{", b"null", b'"', b"\\", b"0"), fit, 0)
+    rng = fuzz_readers.random.Random(path.name)
+    refused = 0
+    for _ in range(40):
+        data = fuzz_readers.mutate(rng, reader)
+        (folder / path.name).write_bytes(data)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that a damaged one is passed over
                 fit(folder)
-            except ValueError as error:
-                assert type(error) is ValueError and str(folder) in str(error), (broken, data)
-                refused += 1
-            else:
-                assert data == files[broken] or broken.endswith(".json"), "altered, and taken"
-        tally(f"fuzz, our checkpoint, {broken.rpartition('/')[2]}: 40 inputs, {refused} refused")
-        assert 20 < refused, "a broken file must not be taken"
+        except ValueError as error:
+            assert type(error) is ValueError and str(folder) in str(error), data
+            refused += 1
+        else:
+            assert data == good, "altered, and taken"
+    tally(f"fuzz, our checkpoint: 40 inputs, {refused} refused")
+    assert 20 < refused, "a broken file must not be taken"
 
 
 # Inputs with the right form and wrong contents.
@@ -222,31 +216,6 @@ values = st.recursive(
     ),
     max_leaves=5,
 )
-TOKENIZER = json.loads(by_name["tokenizer.json"].seeds[-1])
-
-
-@pytest.mark.exhaustive
-@given(st.data())
-@small
-def test_any_value_in_any_place_of_a_tokenizer_json_is_taken_or_refused_clearly(data):
-    whole = json.loads(json.dumps(TOKENIZER))
-    at = whole
-    while True:
-        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
-        key = data.draw(st.sampled_from(keys))
-        if not isinstance(at[key], dict | list) or not at[key] or data.draw(st.booleans()):
-            break
-        at = at[key]
-    at[key] = data.draw(values)
-    try:
-        tokenizer = BPETokenizer.from_tokenizer_json(json.dumps(whole))
-    except ValueError as error:
-        assert type(error) is ValueError
-    else:
-        vocab = tokenizer.vocab
-        assert sorted(vocab.values()) == list(range(len(vocab)))
-        assert all(a + b in vocab for a, b in tokenizer.merges)
-        assert tokenizer.special_tokens.keys() <= vocab.keys()
 
 
 # The log says how many inputs there were, also when all is well.

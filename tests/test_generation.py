@@ -361,3 +361,31 @@ def test_the_model_is_not_a_trivial_one():
     """The tests above need texts that depend on all that came before."""
     rows = {tuple(row) for row in generate(MODEL, [[i] for i in range(17)], 8, temperature=0)}
     assert len(rows) > 8
+
+
+# ------------------------------------------------------------------ logits that are no distribution
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_logits_that_give_no_distribution_are_refused(bad):
+    logits = torch.tensor([[0.0, 1.0, 2.0], [0.0, bad, 2.0]])
+    for rule in RULES:
+        with pytest.raises(ValueError, match=f"must be finite, got {bad}"):
+            next_token_probabilities(logits, **rule)
+
+
+def test_a_token_may_be_forbidden_but_not_all_of_them():
+    nothing = -math.inf
+    for rule in RULES:
+        p = next_token_probabilities(torch.tensor([[0.0, nothing, nothing]]), **rule)
+        assert p.tolist() == [[1.0, 0.0, 0.0]]
+        with pytest.raises(ValueError, match="must be finite, got -inf"):
+            next_token_probabilities(torch.full((1, 3), nothing), **rule)
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_broken_model_writes_nothing(bad, temperature):
+    broken = small_gpt()
+    with torch.no_grad():
+        broken.final_norm.weight.fill_(bad)
+    with pytest.raises(ValueError, match="the greatest logit of a row must be finite"):
+        generate(broken, [[1]], 2, temperature=temperature)

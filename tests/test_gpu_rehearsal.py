@@ -1,398 +1,59 @@
-"""A rehearsal of the GPU without one: devices, values read, and memory of a training step.
+"""The models that the notebooks train, each for a step on a rehearsed GPU at its `gpu` sizes.
 
-PyTorch's fake tensors run a forward pass on a device named `cuda` where no card is: they know
-shapes and devices, but no numbers. So they raise where a tensor is made on the wrong device, and
-where the program reads a value, for which it would have to wait for a GPU. The backward pass runs
-on `meta` tensors, which know shapes alone.
-
-Run as `python -m tests.test_gpu_rehearsal` to print what the notebooks need at their `gpu` sizes.
+Run as `python -m tests.test_gpu_rehearsal` to print what they need.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import io
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
-from torch.utils._pytree import tree_map
 
-from support.models import bert, gpt
 from support.models.bert import (
     Bert,
     BertConfig,
     BertForPretraining,
-    SpanClassifier,
     TextClassifier,
-    TokenClassifier,
     pretraining_loss,
 )
-from support.models.gpt import GPT, GPTConfig, language_model_loss, token_batches
-from support.models.masking import Documents, PretrainingBatch, pretraining_batches
+from support.models.gpt import GPT, GPTConfig, language_model_loss
 from support.models.seq2seq import Seq2Seq
-from support.models.transformer import (
-    Encoder,
-    EncoderDecoder,
-    causal_mask,
-    padding_mask,
-    record_weights,
+from tests.rehearsal import (
+    LossFunction,
+    Need,
+    classes_loss,
+    fasttext_step,
+    glove_step,
+    pretraining_batch_of,
+    rehearse,
+    rehearse_masked,
+    texts,
+    token_batch,
+    translation_loss,
+    word2vec_step,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("chapters", "solutions")
 T4 = 14 * 10**9  # bytes of a T4's 16 GB that a step may take; the rest is PyTorch's own
-DEVICES = "two different devices|on the same device"  # a test of what PyTorch says
-READS = (DataDependentOutputException, DynamicOutputShapeException)
-
-LossFunction = Callable[[nn.Module, Any], torch.Tensor]
-
-
-# ------------------------------------------------------------------------------- the machinery
-@dataclass(frozen=True)
-class Need:
-    """What a training step in float32 keeps: weights and activations, in bytes.
-
-    activations are the tensors kept for the backward pass. Attention counts as if its weights were
-    stored, which the fused kernels of a GPU avoid: an upper bound.
-    """
-
-    parameters: int
-    weights: int
-    activations: int
-
-    @property
-    def total(self) -> int:
-        """The bytes of weights, gradients, AdamW's two averages, and activations."""
-        return 4 * self.weights + self.activations
-
-
-def rehearse(
-    build_model: Callable[[], nn.Module],
-    make_batch: Callable[[], Any],
-    loss_fn: LossFunction,
-    *,
-    learns: bool = True,
-) -> Need:
-    """Run a training step of a model on a GPU that is not there; return what it would need.
-
-    The batch is made on the CPU, with real numbers, and moved. With learns=False nothing is kept
-    for a backward pass, and there is none.
-    Raises: RuntimeError for tensors on different devices; READS where a value is read.
-    """
-    batch = make_batch()
-    with FakeTensorMode() as mode, torch.set_grad_enabled(learns):
-        model = on_fake_gpu(build_model())
-        loss, kept = keeping(model, lambda: loss_fn(model, to_fake_gpu(batch, mode)))
-        assert loss.device.type == "cuda" and loss.shape == ()
-        parameters = list(model.parameters())
-        need = Need(
-            sum(value.numel() for value in parameters),
-            sum(value.nbytes for value in parameters),
-            kept,
-        )
-    if not learns:
-        return need
-    with torch.device("meta"):
-        model = build_model()
-    loss_fn(model, tree_map(lambda x: x.to("meta"), batch)).backward()
-    for name, value in model.named_parameters():
-        assert value.grad is None or value.grad.shape == value.shape, name
-    return need
-
-
-def on_fake_gpu(model: nn.Module) -> nn.Module:
-    """Return the model with parameters and buffers moved, as model.to("cuda") would.
-
-    Any other tensor that a module holds stays where it is. Module.to itself cannot move fake ones.
-    """
-    for module in model.modules():
-        for name, value in module._parameters.items():
-            if value is not None:
-                module._parameters[name] = nn.Parameter(
-                    value.detach().to("cuda"), requires_grad=value.requires_grad
-                )
-        for name, value in module._buffers.items():
-            module._buffers[name] = None if value is None else value.to("cuda")
-    return model
-
-
-def to_fake_gpu(batch: Any, mode: FakeTensorMode) -> Any:
-    """Return a batch of real tensors, in tuples, lists and dicts, as fake ones on a GPU."""
-    return tree_map(lambda x: mode.from_tensor(x).to("cuda"), batch)
-
-
-def keeping(model: nn.Module, step: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int]:
-    """Return the result of a step, and the bytes kept for its backward pass beside the weights."""
-    own = {value.untyped_storage()._cdata for value in model.parameters()}
-    kept: dict[int, torch.Tensor] = {}
-
-    def pack(x: torch.Tensor) -> torch.Tensor:
-        # Holding the tensor keeps its storage's number from being given to another.
-        kept[x.untyped_storage()._cdata] = x
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        result = step()
-    sizes = {key: x.untyped_storage().nbytes() for key, x in kept.items() if key not in own}
-    return result, sum(sizes.values())
-
-
-# ------------------------------------------------------------------- the rehearsal sees mistakes
-def linear_step(loss_fn: LossFunction) -> Need:
-    return rehearse(lambda: nn.Linear(3, 5), lambda: torch.randn(7, 3), loss_fn)
-
-
-def test_a_plain_step_passes_and_its_bytes_are_known():
-    need = linear_step(lambda model, x: model(x).square().mean())
-    assert need.parameters == 20 and need.weights == 80
-    assert need.activations == 4 * (7 * 3 + 7 * 5), "the input, and what is squared"
-    assert need.total == 4 * 80 + need.activations
-
-
-def test_a_tensor_made_on_the_cpu_is_seen():
-    good = lambda model, x: (model(x) * torch.arange(5, device=x.device)).sum()  # noqa: E731
-    linear_step(good)
-    with pytest.raises(RuntimeError, match=DEVICES):
-        linear_step(lambda model, x: (model(x) * torch.arange(5)).sum())
-
-
-class HoldsATensor(nn.Module):
-    """A model that keeps a tensor as a plain attribute, which no `to` moves."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear, self.scale = nn.Linear(3, 5), torch.ones(5)
-
-    def forward(self, x):
-        return self.linear(x) * self.scale
-
-
-def test_a_tensor_that_does_not_move_with_the_model_is_seen():
-    with pytest.raises(RuntimeError, match=DEVICES):
-        rehearse(HoldsATensor, lambda: torch.randn(7, 3), lambda model, x: model(x).sum())
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda out: out.mean().item(),
-        lambda out: int(out.argmax()),
-        lambda out: float(out.sum() if (out > 0).any() else 0),
-        lambda out: len(out.nonzero()),
-        lambda out: out.tolist()[0][0],
-        lambda out: len(out[out > 0]),
-    ],
-    ids=["item", "int", "if", "nonzero", "tolist", "mask"],
-)
-def test_a_value_that_is_read_is_seen(read):
-    def loss_fn(model, x):
-        out = model(x)
-        return out.mean() * read(out)
-
-    with pytest.raises(READS):
-        linear_step(loss_fn)
-
-
-@contextlib.contextmanager
-def faulty(module: Any, name: str, replace: Callable) -> Iterator[None]:
-    """Put a mistake into a function of support/ for a while."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, replace(getattr(module, name)))
-        yield
-
-
-def test_mistakes_within_our_models_are_seen():
-    def reading(check):
-        return lambda lengths, size: check(lengths.clamp(max=int(lengths.max())), size)
-
-    def on_the_cpu(make):
-        return lambda length, past=0, device=None: make(length, past)
-
-    with faulty(bert, "padding_mask", reading), pytest.raises(READS):
-        rehearse(*PRETRAINING)
-    with faulty(gpt, "causal_mask", on_the_cpu), pytest.raises(RuntimeError, match=DEVICES):
-        rehearse(*CACHED_GPT, learns=False)
-
-
-# ------------------------------------------------------------------------ the models of support/
-def documents(vocab_size: int = 40, n: int = 60) -> Documents:
-    """Return paragraphs of random sentences of four to nine tokens."""
-    rng = np.random.default_rng(0)
-    draw = lambda: rng.integers(5, vocab_size, rng.integers(4, 10)).tolist()  # noqa: E731
-    return Documents.from_ids([[draw() for _ in range(4)] for _ in range(n)], vocab_size)
-
-
-def pretraining_batch_of(vocab_size: int, batch_size: int, max_length: int) -> PretrainingBatch:
-    """Return the first batch of random documents, as large as asked for."""
-    n = batch_size // 3 + 2
-    return next(iter(pretraining_batches(documents(vocab_size, n), batch_size, max_length)(0)))
-
-
-def texts(vocab_size: int = 40, b: int = 6, t: int = 11) -> tuple[torch.Tensor, ...]:
-    """Return ids and segments (B, T) and lengths (B,)."""
-    lengths = torch.arange(b) % t + 1
-    return torch.randint(vocab_size, (b, t)), torch.randint(2, (b, t)), lengths
-
-
-def small_bert() -> Bert:
-    return Bert(BertConfig(40, 12, 2, 3, 20, max_length=32))
-
-
-def small_gpt() -> GPT:
-    return GPT(GPTConfig(40, 12, 2, 3, max_length=32))
-
-
-def token_batch(vocab_size: int, b: int, t: int) -> tuple[torch.Tensor, torch.Tensor]:
-    ids = np.random.default_rng(0).integers(vocab_size, size=b * t + 1)
-    return next(token_batches(ids, b, t)(0))
-
-
-def classes_loss(model, batch):
-    logits = model(*batch)
-    return F.cross_entropy(logits.flatten(0, -2), torch.zeros_like(logits[..., 0].flatten()).long())
-
-
-def spans_loss(model, batch):
-    start, end = model(*batch)
-    where = torch.zeros_like(batch[2])
-    return F.cross_entropy(start, where) + F.cross_entropy(end, where)
-
-
-def translation_loss(model, batch):
-    source, target, lengths = batch
-    logits = model(source, target[:, :-1], lengths)
-    return F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
-
-
-def chosen_rows_loss(model, batch):
-    x, lengths, rows = batch
-    return model(x, attn_mask=padding_mask(lengths, x.shape[1]), rows=rows).square().mean()
-
-
-def cached_gpt_loss(model, batch):
-    """Read texts that are padded at the left, and write two tokens with the cache."""
-    ids, padding = batch
-    cache, fresh = model.new_cache(), ids
-    for _ in range(3):
-        logits = model.logits(model(fresh, cache=cache, padding=padding)[:, -1])
-        fresh = logits.argmax(-1, keepdim=True)
-    return logits.sum()
-
-
-def cached_translation_loss(model, batch):
-    source, target, lengths = batch
-    memory, mask = model.encode(source, lengths)
-    cache = model.stack.decoder.new_cache(8, source.shape[1])
-    for column in target[:, :3].split(1, dim=1):
-        logits = model.decode(column, memory, mask, cache)
-    for layer in cache:
-        for part in layer:
-            part.select(lengths.argsort())
-    return logits.sum()
-
-
-def recorded_loss(model, x):
-    with record_weights(model) as weights:
-        out = model(x, x[:, :3])
-    return out.mean() + sum(each.mean() for layer in weights for each in layer)
-
-
-PRETRAINING = (
-    lambda: BertForPretraining(small_bert()),
-    lambda: pretraining_batch_of(40, 16, 20),
-    pretraining_loss,
-)
-CACHED_GPT = (
-    small_gpt,
-    lambda: (torch.randint(40, (3, 5)), torch.tensor([0, 2, 4])),
-    cached_gpt_loss,
-)
-SOURCE_AND_TARGET = (torch.ones(4, 9).long(), torch.ones(4, 7).long(), torch.tensor([9, 5, 2, 1]))
-VECTORS = torch.randn(2, 5, 12)
-STEPS = {
-    "BERT's pre-training": PRETRAINING,
-    "texts": (lambda: TextClassifier(small_bert(), 4), texts, classes_loss),
-    "tags": (lambda: TokenClassifier(small_bert(), 4), texts, classes_loss),
-    "spans": (lambda: SpanClassifier(small_bert()), texts, spans_loss),
-    "GPT": (small_gpt, lambda: token_batch(40, 4, 16), language_model_loss),
-    "translation": (
-        lambda: Seq2Seq(40, 30, d_model=12, n_heads=3, d_ff=20, n_layers=2),
-        lambda: SOURCE_AND_TARGET,
-        translation_loss,
-    ),
-    "translation, one embedding, learned positions": (
-        lambda: Seq2Seq(40, d_model=12, n_heads=3, d_ff=20, n_layers=1, learned=True),
-        lambda: SOURCE_AND_TARGET,
-        translation_loss,
-    ),
-    "the encoder's chosen rows": (
-        lambda: Encoder(2, 12, 3, 20, dropout=0.1, norm_first=True, final_norm=True),
-        lambda: (VECTORS, torch.tensor([5, 2]), torch.tensor([[0, 4], [0, 1]])),
-        chosen_rows_loss,
-    ),
-    "the encoder, causal": (
-        lambda: Encoder(2, 12, 3, 20),
-        lambda: VECTORS,
-        lambda model, x: model(x, attn_mask=causal_mask(5, device=x.device)).mean(),
-    ),
-    "recorded weights": (lambda: EncoderDecoder(12, 3, 20, 2), lambda: VECTORS, recorded_loss),
-}
-
-
-WRITING = {
-    "GPT": CACHED_GPT,
-    "translation": (
-        lambda: Seq2Seq(40, 30, d_model=12, n_heads=3, d_ff=20, n_layers=2),
-        lambda: SOURCE_AND_TARGET,
-        cached_translation_loss,
-    ),
-}
-
-
-@pytest.mark.parametrize("model", WRITING)
-def test_writing_with_the_cache_stays_on_the_gpu_and_reads_nothing_from_it(model):
-    rehearse(*WRITING[model], learns=False)
-
-
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("training", [True, False], ids=["training", "eval"])
-def test_a_step_stays_on_the_gpu_and_reads_nothing_from_it(step, training):
-    build_model, make_batch, loss_fn = STEPS[step]
-    need = rehearse(lambda: build_model().train(training), make_batch, loss_fn)
-    assert need.weights == 4 * need.parameters > 0 and need.activations > 0
-
-
-def test_gpt_2_needs_what_is_known_of_it():
-    need = rehearse(
-        lambda: GPT(GPTConfig(50_257)), lambda: token_batch(50_257, 2, 64), language_model_loss
-    )
-    assert need.parameters == 124_439_808
-    assert 4 * need.weights == 16 * need.parameters
-
-
-# ----------------------------------------------------------- the notebooks at their `gpu` sizes
-SAFE_CALLS = ("profile.choose", "profile.settings", "pick", "dict", "range", "max", "min")
+SAFE_CALLS = ("profile.settings", "dict", "range")
 
 
 def names_of(notebook: str) -> dict[str, Any]:
-    """Return what the settings of a notebook define in the profile in force, and its imports.
+    """Return what a notebook imports and defines, with the settings of the profile in force.
 
     Run are imports, functions, classes, and those assignments that call nothing but SAFE_CALLS;
-    an assignment that needs something else, such as data, is passed over, and so is a second one
-    to the same name. The fields of an object `settings` count as names, too. Names are in lower
-    case.
+    what needs something else, such as data, is passed over, and so is a second assignment to the
+    same name. `real` is True: the sizes are those for the real data.
     """
     cells = json.loads((ROOT / notebook).read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {"real": True}
@@ -402,11 +63,9 @@ def names_of(notebook: str) -> dict[str, Any]:
         for statement in ast.parse("".join(cell["source"])).body:
             if _is_wanted(statement, names):
                 code = compile(ast.Module([statement], []), notebook, "exec")
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
                     exec(code, names)
-    settings = names.get("settings")
-    fields = vars(settings) if hasattr(settings, "__dict__") else {}
-    return {key.lower(): value for key, value in (names | fields).items()}
+    return names
 
 
 def _is_wanted(statement: ast.stmt, names: dict[str, Any]) -> bool:
@@ -415,173 +74,348 @@ def _is_wanted(statement: ast.stmt, names: dict[str, Any]) -> bool:
     if not isinstance(statement, ast.Assign):
         return False
     targets = (node for each in statement.targets for node in ast.walk(each))
-    if all(node.id in names for node in targets if isinstance(node, ast.Name)):
+    if any(node.id in names for node in targets if isinstance(node, ast.Name)):
         return False
     calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
     return all(ast.unparse(call.func) in SAFE_CALLS for call in calls)
 
 
-def first(names: dict[str, Any], *wanted: str) -> Any:
-    """Return the value of the first of the wanted names that the notebook defines."""
-    return next(names[name] for name in wanted if name in names)
+Needs = Iterator[tuple[str, Need]]
 
 
-Step = tuple[Callable[[], nn.Module], Callable[[], Any], LossFunction]
-
-
-def bert_steps(names: dict[str, Any]) -> Iterator[tuple[str, Step]]:
-    shape = names["shape"] if "shape" in names else names["size"]
-    rates = {"dropout": names["dropout"], "attention_dropout": names["dropout"]}
-    for text, vocab_size in {"ToyWorld": 700, "WikiText-2": 34_000}.items():
-        config = BertConfig(vocab_size, n_layers=names["n_layers"], **shape, **rates)
-        size = vocab_size, names["batch_size"][text], names["max_length"]
-        yield (
-            text,
-            (
-                lambda config=config: BertForPretraining(Bert(config)),
-                lambda size=size: pretraining_batch_of(*size),
-                pretraining_loss,
-            ),
-        )
-
-
-def gpt_steps(names: dict[str, Any]) -> Iterator[tuple[str, Step]]:
-    rates = {"dropout": names["dropout"], "attention_dropout": names["dropout"]}
-    toy = GPTConfig(700, names["toy_width"], 2, 4, max_length=names["length"])
-    play = GPTConfig(
-        names["play_vocab"],
-        names["play_width"],
-        names["play_layers"],
-        4,
-        max_length=names["play_length"],
-        **rates,
+def pretraining(config: BertConfig, batch_size: int, length: int) -> Need:
+    return rehearse(
+        lambda: BertForPretraining(Bert(config)),
+        lambda: pretraining_batch_of(config.vocab_size, batch_size, length),
+        pretraining_loss,
     )
-    for label, config in {"ToyWorld": toy, "plays": play}.items():
-        size = config.vocab_size, names["batch"], config.max_length
-        yield (
-            label,
-            (
-                lambda config=config: GPT(config),
-                lambda size=size: token_batch(*size),
-                language_model_loss,
-            ),
-        )
 
 
-def seq2seq_steps(names: dict[str, Any]) -> Iterator[tuple[str, Step]]:
+def language_modeling(config: GPTConfig, batch_size: int, length: int) -> Need:
+    return rehearse(
+        lambda: GPT(config),
+        lambda: token_batch(config.vocab_size, batch_size, length),
+        language_model_loss,
+    )
+
+
+def translating(model: Callable[[], Seq2Seq], b: int, t: int) -> Need:
+    batch = torch.ones(b, t).long(), torch.ones(b, t + 1).long(), torch.full((b,), t)
+    return rehearse(model, lambda: batch, translation_loss)
+
+
+def of_images(model: Callable[[], nn.Module], batch_size: int, loss_fn: LossFunction) -> Need:
+    return rehearse(model, lambda: torch.rand(batch_size, 1, 28, 28), loss_fn)
+
+
+def labeled_texts(vocab_size: int, b: int, t: int) -> tuple[torch.Tensor, ...]:
+    """Return ids (B, T), lengths (B,) and classes (B,)."""
+    return torch.randint(vocab_size, (b, t)), torch.full((b,), t), torch.zeros(b).long()
+
+
+def bert_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
+    rates = {"dropout": settings.dropout, "attention_dropout": settings.dropout}
+    for text, vocab_size in {"ToyWorld": 700, "WikiText-2": 34_000}.items():
+        config = BertConfig(vocab_size, n_layers=settings.n_layers, **settings.shape, **rates)
+        yield text, pretraining(config, settings.batch_size[text], settings.max_length)
+
+
+def gpt_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
+    toy = GPTConfig(700, settings.toy_width, 2, 4, max_length=settings.length)
+    yield "ToyWorld", language_modeling(toy, settings.batch, settings.length)
+    shape = settings.play_vocab, settings.play_width, settings.play_layers, 4
+    rates = {"dropout": settings.dropout, "attention_dropout": settings.dropout}
+    plays = GPTConfig(*shape, max_length=settings.play_length, **rates)
+    yield "plays", language_modeling(plays, settings.batch, settings.play_length)
+
+
+def seq2seq_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
+    options = settings.shape | {"max_length": 64, "norm_first": True}
     for label in ("number_run", "german_run"):
-        b = names[label]["batch_size"]
-        yield (
-            label,
-            (
-                lambda: Seq2Seq(200, 200, **names["shape"], max_length=64, norm_first=True),
-                lambda b=b: (
-                    torch.ones(b, 64).long(),
-                    torch.ones(b, 65).long(),
-                    torch.full((b,), 60),
-                ),
-                translation_loss,
-            ),
-        )
+        b = getattr(settings, label)["batch_size"]
+        yield label, translating(lambda: Seq2Seq(200, 200, **options), b, 64)
 
 
-def transformer_steps(names: dict[str, Any]) -> Iterator[tuple[str, Step]]:
-    b, t = names["batch_size"], names["longest"] + 2
-    shape = first(names, "shape", "size")
-    batch = torch.ones(b, t).long(), torch.ones(b, t).long(), torch.full((b,), t)
+def transformer_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
     yield (
         "reversed strings",
-        (lambda: Seq2Seq(names["letters"] + 3, **shape), lambda: batch, translation_loss),
+        translating(
+            lambda: Seq2Seq(settings.letters + 3, **settings.shape),
+            settings.batch_size,
+            settings.longest + 2,
+        ),
     )
 
 
-def finetuning_steps(names: dict[str, Any]) -> Iterator[tuple[str, Step]]:
-    config = BertConfig(10_000, **names["shape"], max_length=max(128, names["long_length"]))
+def finetuning_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
+    config = BertConfig(10_000, **settings.shape, max_length=max(128, settings.long_length))
     for label in ("toy_run", "news_run"):
-        b = names[label]["batch_size"]
-        yield (
-            f"pre-training, {label}",
-            (
-                lambda: BertForPretraining(Bert(config)),
-                lambda b=b: pretraining_batch_of(10_000, b, 64),
-                pretraining_loss,
-            ),
-        )
-    size = names["classify"]["batch_size"], names["long_length"]
+        size = getattr(settings, label)["batch_size"]
+        yield f"pre-training, {label}", pretraining(config, size, 64)
+    size = settings.classify["batch_size"], settings.long_length
     yield (
         "long texts",
-        (
-            lambda: TextClassifier(Bert(config), 4),
-            lambda: texts(10_000, *size),
-            classes_loss,
+        rehearse(
+            lambda: TextClassifier(Bert(config), 4), lambda: texts(10_000, *size), classes_loss
         ),
     )
 
 
-def pretrained_steps(names: dict[str, Any]) -> Iterator[tuple[str, Step]]:
-    shape = first(names, "shape", "sizes")
+def pretrained_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
+    config = BertConfig(700, **settings.shape)
+    yield "facts", pretraining(config, settings.batch_size, config.max_length)
+
+
+def text_encoders_needs(names: dict[str, Any]) -> Needs:
+    settings, n_words = names["settings"], 40_000  # of AG News seen five times
+    yield "word2vec", word2vec_step(settings.word2vec["dim"])
+    table = lambda: torch.zeros(n_words, settings.dim)  # noqa: E731
+    models = {
+        "bag of vectors": lambda: names["Bag"](table(), settings.dim),
+        "TextCNN": lambda: names["TextCNN"](table()),
+        "RNN": lambda: names["Recurrent"](table(), nn.RNN),
+        "LSTM": lambda: names["Recurrent"](table(), nn.LSTM),
+        "GRU": lambda: names["Recurrent"](table(), nn.GRU),
+        "LSTM + attention": lambda: names["Attentive"](table()),
+    }
+    batch = labeled_texts(n_words, settings.batch, settings.longest)
+    for label, model in models.items():
+        yield label, rehearse(model, lambda: batch, names["loss_fn"])
+    first = next(names["recall_batches"](1))
     yield (
-        "facts",
-        (
-            lambda: BertForPretraining(Bert(BertConfig(700, **shape))),
-            lambda: pretraining_batch_of(700, names["batch_size"], shape["max_length"]),
-            pretraining_loss,
+        "recall",
+        rehearse(
+            lambda: names["Recall"](nn.LSTM(32, 32, batch_first=True)),
+            lambda: first,
+            lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]),
         ),
     )
 
 
-def exercise_27_2_steps(names: dict[str, Any]) -> Iterator[tuple[str, Step]]:
-    config = GPTConfig(700, names["width"], names["layers"], names["heads"], max_length=64)
+def training_needs(names: dict[str, Any]) -> Needs:
+    """The networks on digits are trained on the CPU, and so are left out."""
+    strings = torch.randint(8, (16, 8))
+    yield (
+        "reversed strings",
+        rehearse(
+            lambda: names["Reverser"](norm_first=True), lambda: strings, names["reversal_loss"]
+        ),
+    )
+
+
+def autoencoders_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
+    b, wide = settings.batch_size, lambda: names["MLP"](784, settings.width, 64)
+    yield "code of 3", of_images(lambda: names["MLP"](784, 128, 64, 12, 3), b, names["pixel_loss"])
+    yield "code of 64", of_images(wide, b, names["pixel_loss"])
+    yield "denoising", of_images(wide, b, names["denoising_loss"])
+    sparse = lambda: names["SparseAutoencoder"](settings.n_units)  # noqa: E731
+    yield "sparse", of_images(sparse, b, names["sparse_loss"](settings.penalty))
+    yield "convolutions", of_images(names["ConvAutoencoder"], b, names["pixel_loss"])
+    sizes = [settings.sentences[name] for name in ("d_word", "d_state", "k")]
+    ids = torch.randint(200, (64, 12))
+    yield (
+        "sentences",
+        rehearse(
+            lambda: names["SentenceAutoencoder"](200, *sizes), lambda: ids, names["sentence_loss"]
+        ),
+    )
+
+
+def vae_needs(names: dict[str, Any]) -> Needs:
+    """The linear VAE is trained on the CPU, and so is left out."""
+    settings, b = names["settings"], names["settings"].batch_size
+    yield (
+        "autoencoder",
+        of_images(lambda: names["Autoencoder"](2, settings.hidden), b, names["cross_entropy"]),
+    )
+    yield "VAE", of_images(lambda: names["VAE"](2, settings.hidden), b, names["negative_elbo"])
+    wide = lambda: names["VAE"](settings.wide_code, settings.hidden)  # noqa: E731
+    loss_fn = names["weighted_loss"](beta=lambda step: min(1.0, step / 100), free=0.5)
+    yield "VAE, wide code", of_images(wide, b, loss_fn)
+    reader, pixels = lambda: names["Reader"](**settings.reader), torch.ones(100, 49)
+    loss_fn = names["weighted_loss"](binarize=False)
+    yield "reader of pixels", rehearse(reader, lambda: pixels, loss_fn)
+
+
+def word2vec_needs(names: dict[str, Any]) -> Needs:
+    yield "PTB", word2vec_step(names["settings"].training["dim"])
+
+
+def glove_needs(names: dict[str, Any]) -> Needs:
+    yield "PTB", glove_step(names["settings"].big["dim"], names["settings"].big["blocks"])
+
+
+def fasttext_needs(names: dict[str, Any]) -> Needs:
+    ptb = names["settings"].ptb
+    yield "PTB, by word", word2vec_step(ptb["dim"], batch=ptb["batch"])
+    yield "PTB, by piece", fasttext_step(ptb["dim"], batch=ptb["batch"])
+
+
+def similarity_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
+    yield "ToyWorld", word2vec_step(max(settings.dims), settings.toy["window"])
+    yield "PTB, by piece", fasttext_step(settings.on_text["dim"], settings.on_text["window"])
+
+
+def exercise_27_1_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
+    shape = settings.vocab, settings.width, settings.hidden, 0.3
+    ids, lengths, topics = labeled_texts(settings.vocab, settings.pre_batch, settings.longest)
+    batch = ids, lengths, torch.ones(settings.vocab) / settings.vocab
+    model = lambda: names["BiLSTMLanguageModel"](*shape)  # noqa: E731
     yield (
         "pre-training",
-        (
-            lambda: GPT(config),
-            lambda: token_batch(700, names["pre_batch"], 64),
-            language_model_loss,
+        rehearse_masked(
+            model,
+            lambda: batch,
+            lambda model, batch: names["sampled_loss"](model, batch, batch[2], settings.drawn),
+        ),
+    )
+    few = ids[: settings.batch], lengths[: settings.batch], topics[: settings.batch]
+    yield (
+        "topics",
+        rehearse(
+            lambda: names["TextClassifier"](names["BiLSTM"](*shape), 4),
+            lambda: few,
+            names["class_loss"],
         ),
     )
 
 
-# How the models that a notebook trains follow from its settings.
-NOTEBOOKS = {
-    "chapters/transformer.ipynb": transformer_steps,
-    "chapters/bert.ipynb": bert_steps,
-    "chapters/gpt.ipynb": gpt_steps,
-    "chapters/seq2seq.ipynb": seq2seq_steps,
-    "chapters/finetuning.ipynb": finetuning_steps,
-    "chapters/pretrained_models.ipynb": pretrained_steps,
-    "solutions/exercise_27_2.ipynb": exercise_27_2_steps,
+def exercise_27_2_needs(names: dict[str, Any]) -> Needs:
+    settings = names["settings"]
+    config = GPTConfig(700, settings.width, settings.layers, settings.heads, max_length=64)
+    yield "pre-training", language_modeling(config, settings.pre_batch, 64)
+
+
+def exercise_27_3_needs(names: dict[str, Any]) -> Needs:
+    b = names["settings"].training["batch_size"]
+    for shape in ((32, 3, True), (4,)):
+        model = lambda shape=shape: names["AutoEncoder"](*shape)  # noqa: E731
+        yield f"code of {49 * shape[0]:,}", of_images(model, b, names["pixel_error"])
+
+
+def exercise_27_4_needs(names: dict[str, Any]) -> Needs:
+    b = names["settings"].batches["batch_size"]
+    yield (
+        "by batches",
+        of_images(
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 6), nn.Linear(6, 784)),
+            b,
+            names["squared_error"],
+        ),
+    )
+
+
+def exercise_27_5_needs(names: dict[str, Any]) -> Needs:
+    settings, denoising_loss = names["settings"], names["denoising_loss"]
+    n = settings.n_hidden
+    layers = lambda: (nn.Linear(784, n), nn.ReLU(), nn.Linear(n, 784), nn.Sigmoid())  # noqa: E731
+    model = lambda: nn.Sequential(nn.Flatten(), *layers(), nn.Unflatten(1, (1, 28, 28)))  # noqa: E731
+    for label, corrupt in {"noise": names["add_noise"], "holes": names["drop_pixels"]}.items():
+        loss_fn = lambda model, x, c=corrupt: denoising_loss(x, c, model, names["squared"])  # noqa: E731
+        yield label, of_images(model, settings.image_batch, loss_fn)
+    names.update(vocab=range(120), PAD=0, MASK=4, N_SPECIAL=5)
+    ids = torch.randint(120, (settings.sentence_batch, 14))
+    yield (
+        "sentences",
+        rehearse(
+            names["Reader"],
+            lambda: ids,
+            lambda model, ids: denoising_loss(
+                ids, lambda ids: names["hide"](ids, names["BERTS"]), model, names["cross_entropy"]
+            ),
+        ),
+    )
+
+
+def exercise_27_6_needs(names: dict[str, Any]) -> Needs:
+    ids = torch.randint(8, (64, 12))
+    yield (
+        "next token",
+        rehearse(
+            names["Predictor"],
+            lambda: ids,
+            lambda model, ids: names["next_token"](model, ids, causal=True),
+        ),
+    )
+    yield "hidden tokens", rehearse_masked(names["Predictor"], lambda: ids, names["masked"])
+
+
+# What the models need that a notebook trains on the device; None where it trains none there.
+NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
+    "chapters/autoencoders.ipynb": autoencoders_needs,
+    "chapters/bert.ipynb": bert_needs,
+    "chapters/bpe.ipynb": None,  # merges of bytes, without PyTorch
+    "chapters/errata.ipynb": None,  # models of a few hundred weights, on the CPU
+    "chapters/exercises.ipynb": None,  # only says what is to be done
+    "chapters/fasttext.ipynb": fasttext_needs,
+    "chapters/finetuning.ipynb": finetuning_needs,
+    "chapters/glove.ipynb": glove_needs,
+    "chapters/gpt.ipynb": gpt_needs,
+    "chapters/pretrained_models.ipynb": pretrained_needs,
+    "chapters/questions.ipynb": None,  # a table of 20 words, on the CPU
+    "chapters/seq2seq.ipynb": seq2seq_needs,
+    "chapters/similarity_and_analogy.ipynb": similarity_needs,
+    "chapters/text_encoders.ipynb": text_encoders_needs,
+    "chapters/training.ipynb": training_needs,
+    "chapters/transformer.ipynb": transformer_needs,
+    "chapters/vae.ipynb": vae_needs,
+    "chapters/word2vec.ipynb": word2vec_needs,
+    "solutions/exercise_27_1.ipynb": exercise_27_1_needs,
+    "solutions/exercise_27_2.ipynb": exercise_27_2_needs,
+    "solutions/exercise_27_3.ipynb": exercise_27_3_needs,
+    "solutions/exercise_27_4.ipynb": exercise_27_4_needs,
+    "solutions/exercise_27_5.ipynb": exercise_27_5_needs,
+    "solutions/exercise_27_6.ipynb": exercise_27_6_needs,
 }
+TRAINING = [notebook for notebook, needs in NOTEBOOKS.items() if needs]
 
 
-def needs(notebook: str) -> dict[str, Need]:
+def needs_of(notebook: str) -> dict[str, Need]:
     """Return what each model of a notebook needs for a step, at the sizes of the `gpu` profile."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRETRAIN_PROFILE", "gpu")
-        names = names_of(notebook)
-        return {label: rehearse(*step) for label, step in NOTEBOOKS[notebook](names)}
+        return dict(NOTEBOOKS[notebook](names_of(notebook)))
 
 
 def line(notebook: str, label: str, need: Need) -> str:
-    sizes = [4 * need.weights, need.activations, need.total]
-    columns = "".join(f"{size / 1e9:14.3f}" for size in sizes)
-    return f"{Path(notebook).stem:20}{label:24}{need.parameters:>14,}{columns}"
+    columns = "".join(f"{x / 1e9:14.3f}" for x in (need.state, need.activations, need.total))
+    return f"{Path(notebook).stem:24}{label:24}{need.parameters:>14,}{columns}"
 
 
-HEADING = f"{'':44}{'parameters':>14}{'weights etc.':>14}{'activations':>14}{'total, GB':>14}"
+HEADING = f"{'':48}{'parameters':>14}{'weights etc.':>14}{'activations':>14}{'total, GB':>14}"
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_every_notebook_is_in_the_table():
+    found = {f"{p.parent.name}/{p.name}" for d in FOLDERS for p in (ROOT / d).glob("*.ipynb")}
+    assert found == set(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("notebook", [name for name, needs in NOTEBOOKS.items() if not needs])
+def test_a_notebook_that_trains_nothing_on_the_device_does_not_name_it(notebook):
+    text = (ROOT / notebook).read_text(encoding="utf-8")
+    for name in ("profile.device", "support.training", "word2vec.train", "glove.train"):
+        assert name not in text, f"{name}: say in NOTEBOOKS what the training needs"
+
+
+@pytest.mark.parametrize("notebook", TRAINING)
 def test_every_model_of_a_notebook_fits_a_t4(notebook):
-    found = needs(notebook)
+    found = needs_of(notebook)
     for label, need in found.items():
-        print(line(notebook, label, need))
         assert need.total < T4, f"{label}: {need.total / 1e9:.1f} GB"
     assert found
 
 
 if __name__ == "__main__":
     print(HEADING)
-    for each in NOTEBOOKS:
-        for label, need in needs(each).items():
+    for each in TRAINING:
+        for label, need in needs_of(each).items():
             print(line(each, label, need))

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from support.data import toyworld, toyworld_words
-from support.data.toyworld import Paragraph, ToyWorld
-from support.data.toyworld_grammar import Choice, Kind, Pattern, zipf
+from support.data.toyworld import Choice, Kind, Paragraph, Pattern, ToyWorld, zipf
 
 TEXT_SHA256 = "38b47926f167156072cc1008245db04c7c756002bdfb05a19ade61962efd1349"
 PARAGRAPHS_SHA256 = "5d87ea0148233662a3dfb6acdb12ea1dafa76d4ac7947f8a8199cf7dd1e35c4e"
@@ -26,7 +25,6 @@ TABLES = {
         peru lima spanish corn,potatoes,beans""",
     "person": "name he\n mary she | john he",
     "verb": "name s past object\n eat eats ate soup,corn | grow grows grew corn,roses",
-    "team": "name\n rovers | comets",
 }
 SENTENCES = """
     3 {country.capital} is the capital of {country} .
@@ -37,29 +35,11 @@ SENTENCES = """
     1 {person} and so on .
     1 that is all .
 """
-TOPICS = {
-    "food": """
-        2 {person} ate {country.food} in {country.capital} .
-        1 {person} and the {team} of {country} will eat .
-
-        3 {person.he} said {country.language} was easy .
-        1 {team} fans like {country} .
-
-        1 {person} went to {country} with {person.his} friends .
-        1 so {person.he} left {country} .""",
-    "sport": """
-        1 {person} plays for the {team} .
-
-        5 {person.he} went to {country} to see the {team} .
-
-        1 the {team} thanked {person.him} .""",
-}
-LENGTHS = {1: 1, 2: 3, 3: 2}
 
 
 @pytest.fixture(scope="module")
 def small() -> ToyWorld:
-    return ToyWorld(TABLES, SENTENCES, TOPICS, LENGTHS)
+    return ToyWorld(TABLES, SENTENCES)
 
 
 @pytest.fixture(scope="module")
@@ -203,11 +183,6 @@ AMBIGUOUS = {
 def test_an_ambiguous_grammar_is_refused(pattern):
     with pytest.raises(ValueError, match="could make the same sentence|does not show which"):
         ToyWorld(TABLES, SENTENCES + pattern)
-
-
-def test_a_paragraph_needs_patterns_for_each_of_its_sentences():
-    with pytest.raises(ValueError, match="4 sentences"):
-        ToyWorld(TABLES, SENTENCES, TOPICS, {2: 1, 4: 1})
 
 
 # Probability, on the whole language

@@ -1,6 +1,6 @@
 """The training loop: it learns, it repeats itself bit for bit, and it says what cannot be meant."""
 
-import importlib.util
+import copy
 import json
 import math
 import os
@@ -8,14 +8,20 @@ import socket
 import subprocess
 import sys
 import time
+from collections import namedtuple
+from dataclasses import dataclass
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers import BatchEncoding
 
 from support import training
 from support.training import History, fit, warmup_cosine, warmup_linear
+from tests import in_processes
 from tests.killed_run import X, Y, squares
 
 
@@ -81,30 +87,70 @@ def test_a_gradient_left_over_from_before_is_not_used():
     assert model.weight.item() == clean
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda x, y: (x, y),
-        lambda x, y: [x, y],
-        lambda x, y: {"x": x, "y": y},
-        lambda x, y: torch.cat([x, y], 1),
-        lambda x, y: ((x, y), "a remark"),
-    ],
-)
-def test_a_batch_may_have_any_form(form):
-    def loss_fn(model, batch):
-        if isinstance(batch, torch.Tensor):
-            batch = batch.split(1, 1)
-        elif isinstance(batch, dict):
-            batch = batch["x"], batch["y"]
-        elif isinstance(batch[0], tuple):
-            batch = batch[0]
-        return squares(model, batch)
+@dataclass(frozen=True)
+class Pair:
+    x: object
+    y: object
 
-    pairs = zip(X.split(8), Y.split(8), strict=True)
-    model, history = line(batches=[form(x, y) for x, y in pairs], loss_fn=loss_fn)
+
+Named = namedtuple("Named", "x y")
+
+
+def floats(texts):
+    return torch.tensor([[float(number) for number in text.split()] for text in texts])
+
+
+# How a batch is made of x and y, and how x and y are taken out of it again.
+FORMS = {
+    "tuple": (lambda x, y: (x, y), lambda batch: batch),
+    "list": (lambda x, y: [x, y], lambda batch: batch),
+    "named tuple": (Named, lambda batch: (batch.x, batch.y)),
+    "dictionary": (lambda x, y: {"x": x, "y": y}, lambda batch: batch.values()),
+    "BatchEncoding": (
+        lambda x, y: BatchEncoding({"texts": ["a"] * 9, "x": x, "y": y}),
+        lambda batch: (batch["x"], batch["y"]),
+    ),
+    "dataclass": (Pair, lambda batch: (batch.x, batch.y)),
+    "tensor": (lambda x, y: torch.cat([x, y], 1), lambda batch: batch.split(1, 1)),
+    "NumPy arrays": (lambda x, y: (x.numpy(), y.numpy()), lambda batch: batch),
+    "nested": (
+        lambda x, y: {"scale": torch.tensor(1.0), "pair": ("a remark", Pair(x, [y]))},
+        lambda batch: (batch["pair"][1].x, batch["pair"][1].y[0]),
+    ),
+    "texts": (
+        lambda x, y: [f"{a} {b}" for a, b in torch.cat([x, y], 1).tolist()],
+        lambda batch: floats(batch).split(1, 1),
+    ),
+    "texts and labels": (
+        lambda x, y: ([f"{a}" for (a,) in x.tolist()], y.tolist()),
+        lambda batch: (floats(batch[0]), torch.tensor(batch[1])),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "take"), FORMS.values(), ids=FORMS)
+def test_a_batch_may_have_any_form(make, take):
+    def loss_fn(model, batch):
+        x, y = take(batch)
+        assert isinstance(x, torch.Tensor) and isinstance(batch, type(given[0]))
+        return squares(model, (x, y))
+
+    given = [make(x, y) for x, y in zip(X.split(8), Y.split(8), strict=True)]
+    model, history = line(batches=given, loss_fn=loss_fn)
     assert history.items == [24, 24]
     torch.testing.assert_close(model.weight, line()[0].weight)
+
+
+@pytest.mark.parametrize(("make", "take"), FORMS.values(), ids=FORMS)
+def test_all_tensors_of_a_batch_are_moved_and_what_was_given_stays(make, take):
+    batch = make(X, Y)
+    kinds = torch.Tensor, np.ndarray
+    before = [part for part in training._parts(batch) if isinstance(part, kinds)]
+    moved = training._parts(training._moved(batch, torch.device("meta")))
+    devices = [part.device.type for part in moved if isinstance(part, kinds)]
+    assert devices == ["meta"] * len(before)
+    after = [part for part in training._parts(batch) if isinstance(part, kinds)]
+    assert all(a is b for a, b in zip(before, after, strict=True))
 
 
 def test_batches_may_be_a_function_of_the_epoch():
@@ -137,35 +183,17 @@ def test_accumulated_batches_are_one_larger_batch():
     assert len(history.losses) == 4
 
 
-TWO = """
-import torch
-from torch.nn import functional as F
-from support.training import fit
-
-torch.set_num_threads(1)
-x = torch.linspace(-1, 1, 24)[:, None]
-batches = list(zip(x.split(3), (3 * x - 2).split(3)))[:7]
-torch.manual_seed(0)
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loss_fn = lambda model, batch: F.mse_loss(model(batch[0]), batch[1])
-history = fit(model, batches, loss_fn, epochs=3, optimizer=optimizer, seed=1, device="cpu")
-if torch.distributed.get_rank() == 0:
-    print([model.weight.item(), history.losses, history.items])
-"""
-
-
-def test_two_processes_share_the_batches():
-    """Each step is the mean over both, as if one process had accumulated two batches."""
+def in_two_processes(program, *given):
+    """Return what the first of two processes prints as JSON, as torchrun starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    common |= {"ACCELERATE_USE_CPU": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    common |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", TWO],
-            env={**os.environ, **common, "RANK": rank, "LOCAL_RANK": rank, "PYTHONPATH": "."},
+            [sys.executable, program, *given],
+            env={**os.environ, **common, "RANK": rank, "LOCAL_RANK": rank},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -173,17 +201,23 @@ def test_two_processes_share_the_batches():
         for rank in "01"
     ]
     try:
-        (out, err), (_, other) = (process.communicate(timeout=120) for process in started)
+        (out, err), (_, other) = (process.communicate(timeout=300) for process in started)
     finally:
         for process in started:
             process.kill()
     assert [process.returncode for process in started] == [0, 0], err + other
-    weight, losses, items = json.loads(out)
-    even = list(zip(X.split(3), Y.split(3), strict=True))[:6]  # the odd batch is left out
-    model, history = line(batches=even, epochs=3, accumulate=2)
-    assert weight == pytest.approx(model.weight.item(), rel=1e-6)
-    assert losses == pytest.approx(history.losses, rel=1e-6)
-    assert items == history.items == [18] * 3
+    return json.loads(out)
+
+
+def test_two_processes_are_one_that_accumulates_twice_as_much(tmp_path):
+    """Every model, twice in a row, with and without accumulating; see tests/in_processes.py."""
+    found = in_two_processes(in_processes.__file__, str(tmp_path))
+    alone = in_processes.runs(2)
+    assert list(found) == list(alone)
+    for name, (losses, weights, items) in alone.items():
+        assert found[name][0] == pytest.approx(losses, abs=1e-5), name
+        assert found[name][1] == pytest.approx(weights, abs=1e-5), name
+        assert found[name][2] == items, name
 
 
 def test_a_lone_last_batch_weighs_as_much_as_a_full_step():
@@ -256,38 +290,103 @@ def test_the_schedule_scales_the_rate_of_every_group():
     assert history.learning_rates == pytest.approx([0.2 * factor for factor in factors])
 
 
+def test_a_second_run_starts_at_the_rate_that_the_caller_set():
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    line(model=model, optimizer=optimizer, schedule=warmup_linear(0, 7))
+    assert optimizer.param_groups[0]["lr"] == 0.2
+    _, history = line(model=model, optimizer=optimizer)
+    assert set(history.learning_rates) == {0.2}, "it does not go on at the rate of the last step"
+    optimizer.param_groups[0]["lr"] = 0.1
+    _, history = line(model=model, optimizer=optimizer, schedule=lambda step: 0.5)
+    assert set(history.learning_rates) == {0.05}
+    assert (
+        optimizer.param_groups[0].keys()
+        == torch.optim.SGD(model.parameters()).param_groups[0].keys()
+    )
+
+
+def test_the_rate_is_set_again_after_a_failure():
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    with pytest.raises(FloatingPointError):
+        line(
+            model=model,
+            optimizer=optimizer,
+            schedule=lambda step: 0.5,
+            loss_fn=lambda model, batch: squares(model, batch) * math.nan,
+        )
+    assert optimizer.param_groups[0]["lr"] == 0.2
+
+
+def test_only_what_is_trained_is_clipped():
+    """A gradient that nothing resets, of a parameter that the optimizer leaves alone, grows."""
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD([model.bias], lr=1.0)
+    before = model.bias.item()
+    line(model=model, optimizer=optimizer, batches=[(X + 9, 100 * Y)], epochs=4, clip_norm=0.5)
+    assert abs(model.bias.item() - before) == pytest.approx(4 * 0.5, abs=1e-4)
+
+
 # Precision.
 
 
-def test_bfloat16_computes_in_bfloat16_and_leaves_the_model_as_it_was():
-    seen = []
+class Parts(nn.Module):
+    """A model whose loss calls a part of it, and a weight of it, outside of forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(1, 4)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return torch.tanh(self.body(x))
+
+
+def by_parts(seen):
+    """Return a loss for Parts that notes the types that products are computed in."""
 
     def loss_fn(model, batch):
-        inside = model[0].register_forward_hook(lambda _m, _i, output: seen.append(output.dtype))
         x, y = batch
-        output = model(x)
-        inside.remove()
-        assert output.dtype == torch.float32, "the loss is computed in full precision"
+        inside = model.body(x)
+        output = F.linear(torch.tanh(inside), model.head.weight, model.head.bias)
+        seen.append((inside.dtype, model(x).dtype, output.dtype))
         return F.mse_loss(output, y)
 
-    model = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
-    _, history = line(model=model, loss_fn=loss_fn, precision="bf16", epochs=20)
-    assert set(seen) == {torch.bfloat16}
-    assert history.epoch_losses[-1] < history.epoch_losses[0] / 4
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert not {"forward", "_original_forward"} & set(vars(model))
-    exact = F.linear(torch.tanh(F.linear(X, *model[0].parameters())), *model[2].parameters())
-    assert torch.equal(model(X), exact), "after the run the model computes in float32 again"
-    seen.clear()
-    line(model=model, loss_fn=loss_fn, precision="no")
-    assert set(seen) == {torch.float32}, "a run does not inherit the precision of the one before"
+    return loss_fn
 
 
-def test_the_model_gets_its_forward_back_even_after_a_failure():
-    model = nn.Linear(1, 1)
-    with pytest.raises(ZeroDivisionError):
-        line(model=model, precision="bf16", loss_fn=lambda model, batch: 1 / 0)
-    assert "forward" not in vars(model)
+@pytest.mark.parametrize("again", [lambda model: model, copy.deepcopy], ids=["same", "copy"])
+def test_the_precision_holds_in_every_run_for_the_whole_loss(again):
+    model, kinds = Parts(), {"bf16": torch.bfloat16, "no": torch.float32}
+    for precision in ("bf16", "bf16", "no", "bf16"):
+        model, seen = again(model), []
+        before = set(vars(model))
+        _, history = line(model=model, loss_fn=by_parts(seen), precision=precision, epochs=20)
+        assert set(seen) == {(kinds[precision],) * 3}
+        assert set(vars(model)) == before, "no trace is left"
+        assert {p.dtype for p in model.parameters()} == {torch.float32}
+        assert model(X).dtype == torch.float32
+    assert len(list(model.parameters())) == 4
+    assert history.epoch_losses[-1] < 0.5
+
+
+def test_the_loss_itself_is_computed_in_full_precision():
+    def loss_fn(model, batch):
+        loss = squares(model, batch)
+        assert loss.dtype == torch.float32
+        return loss
+
+    line(loss_fn=loss_fn, precision="bf16")
+
+
+@pytest.mark.parametrize(
+    ("capability", "best"), [((7, 5), "fp16"), ((8, 0), "bf16"), ((9, 0), "bf16")]
+)
+def test_the_best_precision_is_what_the_card_computes_in(monkeypatch, capability, best):
+    assert training.best_precision() == training.best_precision("cpu") == "no"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert training.best_precision("cuda") == training.best_precision("cuda:1") == best
 
 
 def test_float16_needs_a_gpu():
@@ -313,6 +412,28 @@ def test_a_compiled_model_can_be_trained_saved_and_resumed(tmp_path):
     assert torch.equal(plain.weight, core.weight), "saved from the compiled, read by the plain"
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_it_trains_on_the_gpu_that_is_asked_for():
+    seen = []
+
+    def loss_fn(model, batch):
+        seen.append(batch[0].device)
+        return squares(model, batch)
+
+    model, _ = line(device="cuda:1", loss_fn=loss_fn)
+    assert {*seen, model.weight.device} == {torch.device("cuda:1")}
+
+
+def test_the_index_of_a_device_is_kept(monkeypatch):
+    """Without a GPU: where the model and the batches are sent, not what becomes of them."""
+    device, sent, model = torch.device("cuda:1"), [], nn.Linear(1, 1)
+    monkeypatch.setattr(torch, "empty", lambda *_, **given: SimpleNamespace(**given))
+    monkeypatch.setattr(nn.Module, "to", lambda self, device: sent.append(device))
+    monkeypatch.setattr(training, "_moved", lambda batch, device: (sent.append(device), batch)[1])
+    line(model=model, device=device, epochs=1)
+    assert sent == [device] * 4
+
+
 # Failures.
 
 
@@ -328,6 +449,45 @@ def test_a_loss_that_is_not_finite_is_named_and_not_learned_from(bad):
     with pytest.raises(FloatingPointError, match=f"loss of step 4 is {bad}"):
         line(model=model, loss_fn=loss_fn)
     assert model.weight.item() == before[-1]
+
+
+def reads(monkeypatch):
+    """Return a list that grows whenever a value is taken out of a tensor."""
+    seen = []
+    for name in ("item", "tolist", "__float__", "__int__", "__bool__"):
+        take = getattr(torch.Tensor, name)
+        monkeypatch.setattr(
+            torch.Tensor,
+            name,
+            lambda self, take=take, name=name: (seen.append(name), take(self))[1],
+        )
+    return seen
+
+
+def test_on_a_gpu_values_are_read_every_so_many_steps(monkeypatch):
+    """Read as if the CPU were a GPU: every 50 steps, and at the end of the epoch."""
+    monkeypatch.setitem(training.READ_EVERY, "cpu", 50)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    options = {"clip_norm": 1.0, "schedule": warmup_linear(5, 500), "accumulate": 2}
+    expected = line(model=copy.deepcopy(model), batches=[(X, Y)] * 240, accumulate=2)[1]
+    seen = reads(monkeypatch)
+    _, history = line(model=model, optimizer=optimizer, batches=[(X, Y)] * 240, **options)
+    assert seen == ["tolist"] * 2 * 3
+    assert len(history.losses) == len(history.learning_rates) == len(expected.losses) == 240
+    assert history.losses[0] == expected.losses[0]
+
+
+def test_the_first_bad_step_is_named_although_losses_are_read_later(monkeypatch):
+    monkeypatch.setitem(training.READ_EVERY, "cpu", 50)
+    counted = iter(range(99))
+
+    def loss_fn(model, batch):
+        return squares(model, batch) * (math.nan if next(counted) == 4 else 1)
+
+    with pytest.raises(FloatingPointError, match="loss of step 4 is nan"):
+        line(loss_fn=loss_fn)
+    assert next(counted) == 6, "it was found at the end of the epoch"
 
 
 @pytest.mark.parametrize(
@@ -382,6 +542,16 @@ def test_training_mode_is_set_again_after_on_epoch():
     assert modes == [True] * 6
 
 
+def test_the_model_comes_back_in_the_mode_in_which_it_came():
+    model = nn.Sequential(nn.Linear(1, 4), nn.Dropout(0.5), nn.Linear(4, 1)).eval()
+    model[2].train()
+    line(model=model)
+    assert [part.training for part in model.modules()] == [False, False, False, True]
+    with pytest.raises(ZeroDivisionError):
+        line(model=model, loss_fn=lambda model, batch: 1 / 0)
+    assert [part.training for part in model.modules()] == [False, False, False, True]
+
+
 # Progress.
 
 
@@ -402,12 +572,10 @@ def test_progress(monkeypatch, capsys, progress, profile, shown):
     assert bool(printed.err) == shown
 
 
-def test_accelerate_is_loaded_only_when_it_is_needed(monkeypatch):
+@pytest.mark.parametrize("name", training.LAUNCHED)
+def test_accelerate_is_loaded_for_several_processes_only(monkeypatch, name):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    spec = importlib.util.spec_from_file_location("support.again", training.__file__)
-    again = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, again)  # where dataclass looks for its module
-    spec.loader.exec_module(again)
-    model = nn.Linear(1, 1)
+    line()
+    monkeypatch.setenv(name, "2")
     with pytest.raises(ImportError, match="accelerate"):
-        again.fit(model, [X], squares, epochs=1, optimizer=torch.optim.SGD(model.parameters(), 1))
+        line()

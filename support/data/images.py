@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
@@ -11,19 +10,14 @@ from support import checks, profile
 
 
 def image_batches(
-    images: torch.Tensor,
-    batch_size: int,
-    *,
-    labels: torch.Tensor | None = None,
-    device: str | torch.device | None = None,
-) -> Callable[[int], Iterator[Any]]:
+    images: torch.Tensor, batch_size: int, *, device: str | torch.device | None = None
+) -> Callable[[int], Iterator[torch.Tensor]]:
     """Return a function from the epoch to its batches, in an order that the epoch determines.
 
-    Args: images (N, 28, 28) uint8, of any height and width; labels (N,), if they are wanted.
-    The images are put on the device (default profile.device()) once; a batch becomes numbers there.
-    Batches: (B, 1, 28, 28) float32 from 0 to 1, or pairs of that and labels (B,); the last may
-    be shorter.
-    Raises: ValueError for other images, a batch size below 1, or not one label an image.
+    Args: images (N, 28, 28) uint8, of any height and width. They are put on the device (default
+    profile.device()) once; a batch becomes numbers there.
+    Batches: (B, 1, 28, 28) float32 from 0 to 1; the last may be shorter.
+    Raises: ValueError for other images, or a batch size below 1.
     """
     if not isinstance(images, torch.Tensor):
         raise ValueError(f"images must be a tensor, got {type(images).__name__}")
@@ -31,17 +25,12 @@ def image_batches(
         given = f"{tuple(images.shape)} {images.dtype}"
         raise ValueError(f"images must be (N, height, width) uint8, got {given}")
     checks.integers(1, batch_size=batch_size)
-    if labels is not None and len(labels) != len(images):
-        raise ValueError(f"{len(images)} images need as many labels, got {len(labels)}")
-    device = torch.device(device or profile.device())
-    images = images.to(device)
-    labels = None if labels is None else labels.to(device)
+    images = images.to(device or profile.device())
 
-    def batches(epoch: int) -> Iterator[Any]:
+    def batches(epoch: int) -> Iterator[torch.Tensor]:
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
-        for chosen in order.to(device).split(batch_size):
-            batch = to_unit(images[chosen])
-            yield batch if labels is None else (batch, labels[chosen])
+        for chosen in order.to(images.device).split(batch_size):
+            yield to_unit(images[chosen])
 
     return batches
 

@@ -1,7 +1,8 @@
 """ToyWorld: English-like text from a grammar in which every probability is known.
 
 A sentence fills a pattern such as "{country.capital} is the capital of {country} ." from tables
-(`toyworld_words.py` holds both, `toyworld_grammar.py` their meaning). A paragraph draws a topic, a
+(`toyworld_words.py` holds both). Three choices make it: a pattern; a record for each kind of thing
+that the pattern names; and one of the options that a field offers. A paragraph draws a topic, a
 length and a first sentence, and its later sentences keep the things that the first one names.
 
 The grammar of sentences is unambiguous: one can be made in one way only, and `ToyWorld` refuses
@@ -13,17 +14,191 @@ choices, and no language model can have a lower expected loss than that.
 from __future__ import annotations
 
 import math
-import operator
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import accumulate, combinations
+from typing import Any, NamedTuple
 
-from . import toyworld_words
-from .toyworld_grammar import Choice, Kind, Pattern, matches
+from support import checks
+from support.data import toyworld_words
 
 TOPICS = tuple(toyworld_words.TOPICS)
+
+_UNIT = 2**53  # random() returns multiples of 1 / _UNIT
+_PRONOUNS = {"he": {"him": "him", "his": "his"}, "she": {"him": "her", "his": "her"}}
+
+Beliefs = dict[str, dict[int, float]]  # kind -> record -> P(record, the words seen of it)
+
+
+class Choice:
+    """A distribution over a few items with integer weights; its entropy is in nats."""
+
+    def __init__(self, items: Sequence[Any], weights: Sequence[int]):
+        if not items or min(weights) <= 0:
+            raise ValueError(f"a choice needs items with weights above 0, not {weights}")
+        total = sum(weights)
+        self.items = tuple(items)
+        self.probs = tuple(weight / total for weight in weights)
+        self.entropy = -sum(p * math.log(p) for p in self.probs)
+        # Whole numbers, so that no rounding can change what is drawn.
+        self._thresholds = [_UNIT * below // total for below in accumulate(weights)][:-1]
+
+    def draw(self, uniform: Callable[[], float]) -> Any:
+        """Return an item; `uniform` gives numbers in [0, 1), none of which a single item uses."""
+        if not self._thresholds:
+            return self.items[0]
+        return self.items[bisect_right(self._thresholds, int(uniform() * _UNIT))]
+
+    def mean(self, value: Callable[[Any], float]) -> float:
+        """Return the expected value of a function of the item."""
+        return sum(p * value(item) for p, item in zip(self.probs, self.items, strict=True))
+
+
+def zipf(items: Sequence[Any], shift: int = 0) -> Choice:
+    """Return a choice with weights 1 / (rank + shift), the first item being the likeliest.
+
+    Source: Zipf 1935; with a shift, Mandelbrot 1953.
+    """
+    return Choice(items, [10**9 // (rank + shift) for rank in range(1, len(items) + 1)])
+
+
+class Kind:
+    """One table: a prior over its records, and each record's options for each field.
+
+    Raises: ValueError if a record has too few or too many fields, or an option twice.
+    """
+
+    def __init__(self, name: str, table: str):
+        fields, *lines = [line.split() for line in re.split(r"[\n|]", table.strip())]
+        self.name, self.first = name, fields[0]
+        # The shift keeps rare records common enough to be learned from 20,000 sentences.
+        self.prior = zipf(range(len(lines)), shift=6)
+        self.chances = dict(enumerate(self.prior.probs))  # of its records, before a word is seen
+        self.records = [self._record(fields, values) for values in lines]
+        self.likelihood: dict[str, dict[str, dict[int, float]]] = {}  # field, word, record
+        for n, record in enumerate(self.records):
+            for field, choice in record.items():
+                by_word = self.likelihood.setdefault(field, {})
+                for word, prob in zip(choice.items, choice.probs, strict=True):
+                    by_word.setdefault(word, {})[n] = prob
+
+    @staticmethod
+    def _record(fields: Sequence[str], values: Sequence[str]) -> dict[str, Choice]:
+        options = [value.split(",") for value in values]
+        if len(values) != len(fields) or any(len(set(o)) < len(o) for o in options):
+            raise ValueError(f"a record {values} should have the fields {fields}, no option twice")
+        record = {field: zipf(words) for field, words in zip(fields, options, strict=True)}
+        record["a"] = zipf(["an" if values[0][0] in "aeiou" else "a"])
+        if "he" in record:
+            pronouns = _PRONOUNS[record["he"].items[0]]
+            record.update({field: zipf([word]) for field, word in pronouns.items()})
+        return record
+
+    def words(self, field: str) -> list[str]:
+        """Return each record's likeliest word for a field."""
+        return [record[field].items[0] for record in self.records]
+
+    def identified_by(self, field: str) -> bool:
+        """Return whether a word of the field tells which record it comes from."""
+        return all(len(records) == 1 for records in self.likelihood[field].values())
+
+
+class Slot(NamedTuple):
+    """A place in a pattern: one word, taken from a field of the record drawn for a kind."""
+
+    kind: Kind
+    field: str
+
+
+class Pattern:
+    """A sentence with slots, such as "{country.capital} is the capital of {country} .".
+
+    `kinds` are those it names, `words` the sets of words that can stand at its positions.
+    Raises: ValueError for a slot that no table has, or a "." elsewhere than at the end.
+    """
+
+    def __init__(self, text: str, kinds: Mapping[str, Kind]):
+        self.text = text
+        self.tokens = [self._token(token, kinds) for token in text.split()]
+        self.slots = [token for token in self.tokens if isinstance(token, Slot)]
+        self.kinds = {slot.kind.name: slot.kind for slot in self.slots}
+        self.words = [
+            set(token.kind.likelihood[token.field]) if isinstance(token, Slot) else {token}
+            for token in self.tokens
+        ]
+        if "." in self.tokens[:-1] or self.tokens[-1] != ".":
+            raise ValueError(f"a pattern has one '.', a word of its own at the end, not {text!r}")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @staticmethod
+    def _token(token: str, kinds: Mapping[str, Kind]) -> str | Slot:
+        if not set(token) & set("{}"):
+            return token
+        name, _, field = token[1:-1].partition(".")
+        kind = kinds.get(name)
+        if kind is None or (field or kind.first) not in kind.likelihood:
+            raise ValueError(f"no table has a field for {token!r}")
+        return Slot(kind, field or kind.first)
+
+    def write(self, uniform: Callable[[], float], records: dict[str, int]) -> str:
+        """Return a sentence; draws a record for each kind that is not in `records`, and adds it."""
+        for name, kind in self.kinds.items():
+            if name not in records:
+                records[name] = kind.prior.draw(uniform)
+        return " ".join(
+            token
+            if isinstance(token, str)
+            else token.kind.records[records[token.kind.name]][token.field].draw(uniform)
+            for token in self.tokens
+        )
+
+    def entropy(self) -> float:
+        """Return the entropy of the sentence in nats."""
+        drawn = sum(kind.prior.entropy for kind in self.kinds.values())
+        return drawn + sum(
+            kind.prior.mean(lambda n, k=kind, f=field: k.records[n][f].entropy)
+            for kind, field in self.slots
+        )
+
+    def beliefs(self, tokens: Sequence[str]) -> Beliefs | None:
+        """Return what the first tokens of a sentence tell of the records; None if they cannot be.
+
+        P(tokens | pattern) is the product over kinds of the sum over records.
+        """
+        if len(tokens) > len(self):
+            return None
+        found: Beliefs = {name: kind.chances for name, kind in self.kinds.items()}
+        for token, word in zip(self.tokens, tokens, strict=False):
+            if isinstance(token, str):
+                if token != word:
+                    return None
+                continue
+            belief = found[token.kind.name]
+            likelihood = token.kind.likelihood[token.field].get(word, {})
+            belief = {n: belief[n] * p for n, p in likelihood.items() if n in belief}
+            if not belief:
+                return None
+            found[token.kind.name] = belief
+        return found
+
+    def next_word(self, position: int, beliefs: Beliefs) -> dict[str, float]:
+        """Return the distribution of the word at a position, given `beliefs` from those before."""
+        token = self.tokens[position]
+        if isinstance(token, str):
+            return {token: 1.0}
+        belief = beliefs[token.kind.name]
+        total = sum(belief.values())
+        chances: dict[str, float] = {}
+        for n, share in belief.items():
+            choice = token.kind.records[n][token.field]
+            for word, prob in zip(choice.items, choice.probs, strict=True):
+                chances[word] = chances.get(word, 0.0) + share / total * prob
+        return chances
 
 
 @dataclass(frozen=True)
@@ -37,16 +212,14 @@ class Paragraph:
 class ToyWorld:
     """A language: tables, weighted sentence patterns, and paragraph patterns by topic.
 
-    `lengths` gives the weight of each number of sentences in a paragraph.
     Raises: ValueError if some sentence could be made in two ways.
     """
 
+    # How many sentences a paragraph has.
+    lengths = Choice([2, 3, 4, 5], [2, 3, 3, 2])
+
     def __init__(
-        self,
-        tables: Mapping[str, str],
-        sentences: str,
-        topics: Mapping[str, str] | None = None,
-        lengths: Mapping[int, int] | None = None,
+        self, tables: Mapping[str, str], sentences: str, topics: Mapping[str, str] | None = None
     ):
         self.kinds = {name: Kind(name, table) for name, table in tables.items()}
         self.patterns = self._read(sentences)
@@ -54,9 +227,6 @@ class ToyWorld:
             [self._read(stage) for stage in re.split(r"\n\s*\n", text)]
             for text in (topics or {}).values()
         ]
-        self.lengths = Choice(list(lengths or [1]), list((lengths or {1: 1}).values()))
-        if self.topics and max(self.lengths.items) > min(map(len, self.topics)):
-            raise ValueError(f"no patterns for {max(self.lengths.items)} sentences in each topic")
         self._require_unambiguous()
 
     def _read(self, text: str) -> Choice:
@@ -96,15 +266,16 @@ class ToyWorld:
         return made
 
     def derivations(self, sentence: str) -> list[tuple[str, dict[str, str]]]:
-        """Return every way to make a sentence: its pattern, and the first word of each record."""
+        """Return how a sentence is made: its pattern, and the first word of each record.
+
+        The list has one entry, and none if this language has no such sentence.
+        """
         tokens = sentence.split()
-        found = []
-        for pattern, beliefs, _ in matches(self.patterns, tokens):
-            names = [kind.words(kind.first) for kind in pattern.kinds.values()]
-            for records in product(*beliefs.values()) if len(pattern) == len(tokens) else ():
-                words = map(operator.getitem, names, records)
-                found.append((pattern.text, dict(zip(beliefs, words, strict=True))))
-        return found
+        return [
+            (pattern.text, {name: self._first_word(name, n) for name, (n,) in beliefs.items()})
+            for pattern, beliefs, _ in self._matches(tokens)
+            if len(pattern) == len(tokens)
+        ]
 
     def log_prob(self, sentence: str) -> float:
         """Return the log-probability of a sentence in nats.
@@ -112,10 +283,10 @@ class ToyWorld:
         Raises: ValueError naming the first token at which no sentence continues.
         """
         tokens = sentence.split()
-        for pattern, _, prob in matches(self.patterns, tokens):
+        for pattern, _, prob in self._matches(tokens):
             if len(pattern) == len(tokens):
                 return math.log(prob)
-        raise _refusal(self.patterns, tokens)
+        raise self._refusal(tokens)
 
     def next_token_log_probs(self, prefix: Sequence[str]) -> dict[str, float]:
         """Return the log-probability of each token that can follow, in a stream of sentences.
@@ -127,11 +298,11 @@ class ToyWorld:
         while "." in tokens:
             tokens = tokens[tokens.index(".") + 1 :]
         chances: dict[str, float] = {}
-        for pattern, beliefs, prob in matches(self.patterns, tokens):
+        for pattern, beliefs, prob in self._matches(tokens):
             for word, share in pattern.next_word(len(tokens), beliefs).items():
                 chances[word] = chances.get(word, 0.0) + prob * share
         if not chances:
-            raise _refusal(self.patterns, tokens)
+            raise self._refusal(tokens)
         total = sum(chances.values())
         return {word: math.log(chance / total) for word, chance in chances.items()}
 
@@ -150,44 +321,47 @@ class ToyWorld:
         stages = [self.patterns, *(stage for topic in self.topics for stage in topic)]
         return sorted(set().union(*(w for stage in stages for p in stage.items for w in p.words)))
 
+    def analogies(self) -> dict[str, list[tuple[str, str, str, str]]]:
+        """Return questions (a, b, c, d), a is to b as c is to d, by section."""
+        sections = {}
+        for section, relations in toyworld_words.ANALOGIES.items():
+            pairs = [pair for relation in relations for pair in self._pairs(relation)]
+            sections[section] = [one + two for one in pairs for two in pairs if one != two]
+        return sections
+
+    def _pairs(self, relation: str) -> list[tuple[str, str]]:
+        """Return the words of two fields of each record, of a pair and its reverse the first."""
+        (kind, one), (_, two) = (field.split(".") for field in relation.split())
+        table, pairs = self.kinds[kind], []
+        for pair in zip(table.words(one), table.words(two), strict=True):
+            if pair[::-1] not in pairs:
+                pairs.append(pair)
+        return pairs
+
+    def _matches(self, tokens: Sequence[str]) -> Iterator[tuple[Pattern, Beliefs, float]]:
+        """Yield each pattern that can begin with tokens, its beliefs, and P(pattern, tokens)."""
+        for pattern, prob in zip(self.patterns.items, self.patterns.probs, strict=True):
+            beliefs = pattern.beliefs(tokens)
+            if beliefs is not None:
+                yield pattern, beliefs, prob * math.prod(sum(b.values()) for b in beliefs.values())
+
+    def _first_word(self, kind: str, record: int) -> str:
+        return self.kinds[kind].words(self.kinds[kind].first)[record]
+
+    def _refusal(self, tokens: Sequence[str]) -> ValueError:
+        for n, token in enumerate(tokens):
+            if not any(self._matches(tokens[: n + 1])):
+                return ValueError(f"no sentence continues {' '.join(tokens[:n])!r} with {token!r}")
+        return ValueError(f"no sentence ends after {' '.join(tokens)!r}")
+
 
 def _uniform(seed: int, n: int) -> Callable[[], float]:
-    seed, n = operator.index(seed), operator.index(n)
-    if seed < 0 or n < 0:
-        raise ValueError(f"seed and n are whole numbers from 0 up, not {seed} and {n}")
-    return random.Random(seed).random  # Python promises the same numbers in every version
+    checks.integers(0, seed=seed, n=n)
+    return random.Random(int(seed)).random  # Python promises the same numbers in every version
 
 
-def _refusal(patterns: Choice, tokens: Sequence[str]) -> ValueError:
-    for n, token in enumerate(tokens):
-        if not any(matches(patterns, tokens[: n + 1])):
-            return ValueError(f"no sentence continues {' '.join(tokens[:n])!r} with {token!r}")
-    return ValueError(f"no sentence ends after {' '.join(tokens)!r}")
-
-
-def _pairs(fields: str) -> list[tuple[str, str]]:
-    """Return the words of two fields of each record; a pair already there backwards is left out."""
-    (kind, one), (_, two) = (field.split(".") for field in fields.split())
-    table, pairs = _WORLD.kinds[kind], []
-    for pair in zip(table.words(one), table.words(two), strict=True):
-        if pair[::-1] not in pairs:
-            pairs.append(pair)
-    return pairs
-
-
-def analogies() -> dict[str, list[tuple[str, str, str, str]]]:
-    """Return questions (a, b, c, d), a is to b as c is to d, by section."""
-    sections = {}
-    for section, fields in toyworld_words.ANALOGIES.items():
-        pairs = [pair for two in fields for pair in _pairs(two)]
-        sections[section] = [one + two for one in pairs for two in pairs if one != two]
-    return sections
-
-
-_WORLD = ToyWorld(
-    toyworld_words.TABLES, toyworld_words.SENTENCES, toyworld_words.TOPICS, {2: 2, 3: 3, 4: 3, 5: 2}
-)
+_WORLD = ToyWorld(toyworld_words.TABLES, toyworld_words.SENTENCES, toyworld_words.TOPICS)
 sentences, paragraphs, text = _WORLD.sentences, _WORLD.paragraphs, _WORLD.text
 log_prob, next_token_log_probs = _WORLD.log_prob, _WORLD.next_token_log_probs
-entropy_per_token = _WORLD.entropy_per_token
-derivations, vocabulary = _WORLD.derivations, _WORLD.vocabulary
+entropy_per_token, derivations = _WORLD.entropy_per_token, _WORLD.derivations
+vocabulary, analogies = _WORLD.vocabulary, _WORLD.analogies

@@ -1,4 +1,4 @@
-"""The words and sentence patterns of ToyWorld, as plain data; `toyworld_grammar.py` reads them.
+"""The words and sentence patterns of ToyWorld, as plain data; `toyworld.py` reads them.
 
 TABLES has a table for each kind of thing. Its first line names the fields; records follow, the
 commonest first, one a line or separated by "|". A comma separates options, of which a sentence

@@ -10,15 +10,12 @@ import heapq
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
-from pathlib import Path
-from typing import Any
 
 import regex
 
 from support import checks
-from support.data.files import whole_file
 from support.text.pieces import SPACE, PieceCache, code_points
 
 Pair = tuple[int, int]
@@ -168,7 +165,7 @@ class BPETokenizer:
         merges: Sequence[tuple[str, str]],
         special_tokens: Sequence[str] = (),
     ):
-        """Build the tables from what `train` learned or `from_tokenizer_json` read and checked.
+        """Build the tables from what `train` learned, or from a part of its merges.
 
         Raises: ValueError if a byte or a special token is not in the vocabulary.
         """
@@ -264,79 +261,23 @@ class BPETokenizer:
 
         Merges are written "a b", which every release reads; those before 0.20 know nothing else.
         """
-        byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
         by_id = sorted(self.special_tokens.items(), key=lambda item: item[1])
-        added = [{"id": i, "content": token, "normalized": False, **_FLAGS} for token, i in by_id]
-        model = {
-            "type": "BPE",
-            "dropout": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "unk_token": None,
-            "fuse_unk": False,
-            "vocab": self.vocab,
-            "merges": [" ".join(merge) for merge in self.merges],
-        }
         settings = {
             "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": added,
-            "normalizer": None,
-            "pre_tokenizer": {**byte_level, "add_prefix_space": False},
-            "post_processor": None,
-            "decoder": {**byte_level, "add_prefix_space": True},
-            "model": model,
+            "added_tokens": [
+                {"id": i, "content": token, "special": True, **flags} for token, i in by_id
+            ],
+            "pre_tokenizer": byte_level,
+            "decoder": byte_level,
+            "model": {
+                "type": "BPE",
+                "vocab": self.vocab,
+                "merges": [" ".join(merge) for merge in self.merges],
+            },
         }
         return json.dumps(settings, ensure_ascii=False)
-
-    @classmethod
-    def from_tokenizer_json(cls, text: str | bytes) -> BPETokenizer:
-        """Return the tokenizer that the text of a `tokenizer.json` describes.
-
-        Raises: ValueError if it is not JSON, if it asks for something else than byte-level BPE with
-        GPT-2's pattern, or if its vocabulary, merges and special tokens do not fit together.
-        """
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:  # the second for brackets in brackets
-            raise ValueError(f"not JSON, {error}; it begins {text[:60]!r}") from None
-        model = _of_type(dict, "a tokenizer.json", data).get("model")
-        vocab = dict(_of_type(dict, "model.vocab", _of_type(dict, "model", model).get("vocab")))
-        merges = _of_type(list, "model.merges", model.get("merges"))
-        for name, allowed in _SETTINGS.items():
-            if (found := _setting(data, name)) not in allowed:
-                raise ValueError(f"{name} is {found!r}; supported: {allowed[0]!r}")
-        special_tokens = []
-        for token in _of_type(list, "added_tokens", data.get("added_tokens") or []):
-            name = _special_token(token)
-            if vocab.setdefault(name, token["id"]) != token["id"]:
-                raise ValueError(
-                    f"added token {token}: the vocabulary gives it the id {vocab[name]}"
-                )
-            special_tokens.append(name)
-        ids = list(vocab.values())
-        if any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
-            raise ValueError(f"the ids of {len(ids)} tokens must be 0..{len(ids) - 1}, each once")
-        return cls(vocab, [_merge_in(vocab, merge) for merge in merges], special_tokens)
-
-    def save(self, path: str | Path) -> None:
-        """Write `to_tokenizer_json` to a file, which is never seen half written."""
-        with whole_file(path) as file:
-            file.write(self.to_tokenizer_json().encode())
-
-    @classmethod
-    def load(cls, path: str | Path) -> BPETokenizer:
-        """Return the tokenizer in a file that `save` or the `tokenizers` library wrote.
-
-        Raises: FileNotFoundError if there is none; ValueError as `from_tokenizer_json`.
-        """
-        try:
-            return cls.from_tokenizer_json(Path(path).read_bytes())
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
 
     def _encode_stretch(self, stretch: str) -> tuple[int, ...]:
         """Return the ids of a stretch of text: one pre-token, or several one after the other."""
@@ -364,58 +305,3 @@ def _check_special_tokens(tokens: Sequence[str]) -> None:
             )
     if twice := [token for token, count in Counter(tokens).items() if count > 1]:
         raise ValueError(f"special tokens must differ from each other; given twice: {twice}")
-
-
-# The settings of a tokenizer.json that change ids, and the values that stand for byte-level BPE.
-_SETTINGS: dict[str, tuple] = {
-    "model.type": ("BPE", None),
-    "model.dropout": (None, 0),
-    "model.continuing_subword_prefix": (None, ""),
-    "model.end_of_word_suffix": (None, ""),
-    "model.byte_fallback": (False, None),
-    "model.ignore_merges": (False, None),
-    "pre_tokenizer.type": ("ByteLevel",),
-    "pre_tokenizer.add_prefix_space": (False,),
-    "pre_tokenizer.use_regex": (True, None),
-    "post_processor.type": ("ByteLevel", None),
-    "decoder.type": ("ByteLevel", None),
-    "normalizer": (None,),
-    "truncation": (None,),
-    "padding": (None,),
-}
-_FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "special": True}
-
-
-def _setting(data: Any, name: str) -> Any:
-    """Return the value under a name such as "model.type", None where there is none."""
-    for key in name.split("."):
-        data = data.get(key) if isinstance(data, dict) else None
-    return data
-
-
-def _of_type(kind: type, name: str, value: Any) -> Any:
-    """Return a value of a JSON file, or raise ValueError if it is of another type."""
-    if not isinstance(value, kind):
-        wanted = {dict: "a JSON object", list: "a list"}[kind]
-        raise ValueError(f"{name} must be {wanted}, not {type(value).__name__}")
-    return value
-
-
-def _special_token(token: Any) -> str:
-    """Return the text of an added token, or raise ValueError if it is not a plain special one."""
-    if not isinstance(token, dict) or "id" not in token or type(token.get("content")) is not str:
-        raise ValueError(f"an added token needs an id and a content; got {token!r}")
-    if any(token.get(name, value) is not value for name, value in _FLAGS.items()):
-        raise ValueError(f"added token {token}: supported are only those with {_FLAGS}")
-    return token["content"]
-
-
-def _merge_in(vocab: Mapping[str, int], merge: Any) -> tuple[str, str]:
-    """Return a merge, "a b" or ["a", "b"], as a pair; raise ValueError if a part is no token."""
-    pair = merge.split(" ") if isinstance(merge, str) else merge
-    if not isinstance(pair, list) or [type(part) for part in pair] != [str, str]:
-        raise ValueError(f'a merge must be "a b" or ["a", "b"]; got {merge!r}')
-    left, right = pair
-    if unknown := [token for token in (left, right, left + right) if token not in vocab]:
-        raise ValueError(f"merge {merge!r}: not in the vocabulary: {unknown}")
-    return left, right

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from numbers import Integral
@@ -84,14 +84,6 @@ class Vocab:
             raise ValueError(f"index must be an integer or None, given {index!r}")
         self._default = index
 
-    def append_token(self, token: str) -> None:
-        """Add a token at the end. Raises: ValueError if it is there already."""
-        checks.text(token=token)
-        if token in self:
-            raise ValueError(f"token {token!r} is in the vocabulary already, at {self[token]}")
-        self._stoi[token] = len(self._itos)
-        self._itos.append(token)
-
     def get_itos(self) -> list[str]:
         """Return the tokens in order, as a new list."""
         return list(self._itos)
@@ -167,9 +159,6 @@ class Corpus:
         i %= len(self)
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return (self[i] for i in range(len(self)))
-
     @property
     def counts(self) -> np.ndarray:
         """How often each token of the vocabulary occurs, (vocab_size,) int64."""
@@ -229,7 +218,7 @@ def _number(
     text: str | Iterable[str], tokenizer: Callable[[str], list[str]]
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return ids by first sight (n_tokens,), tokens a line (n_lines,), and the tokens by id."""
-    numbers = _NumberOnFirstSight()
+    numbers: defaultdict[str, int] = defaultdict(count().__next__)
     if tokenizer is str.split and isinstance(text, str) and _LINE_END not in text:
         # One split of the whole text is twice as fast as one a line; the mark keeps the lines.
         flat = text.replace("\n", f" {_LINE_END} ").split()
@@ -245,15 +234,3 @@ def _number(
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
     ids = np.fromiter(map(numbers.__getitem__, flat), np.int32, int(lengths.sum()))
     return ids, lengths, list(numbers)
-
-
-class _NumberOnFirstSight(dict):
-    """A dictionary that gives each new key the next number: one pass finds words and their ids."""
-
-    def __init__(self):
-        super().__init__()
-        self._next = count()
-
-    def __missing__(self, key: str) -> int:
-        self[key] = number = next(self._next)
-        return number

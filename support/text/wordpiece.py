@@ -10,7 +10,6 @@ import json
 import os
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from pathlib import Path
@@ -23,6 +22,7 @@ import torch
 from support import checks
 from support.data import readers
 from support.text.pieces import SPACE, PieceCache, code_points
+from support.text.vocab import Vocab
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -89,15 +89,11 @@ class WordPieceTokenizer:
         strip_accents: bool | None = None,
         split_chinese: bool = True,
     ):
-        self.vocab = list(vocab)
-        checks.strings(vocab=self.vocab)
+        self._index = Vocab(vocab).get_stoi()
+        self.vocab = list(self._index)
         self.lower = lower
         self.strip_accents = lower if strip_accents is None else strip_accents
         self.split_chinese = split_chinese
-        self._index = {piece: index for index, piece in enumerate(self.vocab)}
-        if len(self._index) < len(self.vocab):
-            twice = [piece for piece, n in Counter(self.vocab).items() if n > 1][:5]
-            raise ValueError(f"a vocabulary holds each piece once; given more than once: {twice}")
         if missing := [piece for piece in SPECIALS if piece not in self._index]:
             raise ValueError(f"a vocabulary needs {', '.join(SPECIALS)}; given without {missing}")
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
@@ -108,18 +104,6 @@ class WordPieceTokenizer:
 
     def __len__(self) -> int:
         return len(self.vocab)
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike, **options) -> WordPieceTokenizer:
-        """Return the tokenizer of a vocab.txt: UTF-8, a piece a line; options as above.
-
-        Raises: FileNotFoundError; ValueError as above, or for a file that is no text.
-        """
-        lines = readers.text(Path(path).read_bytes(), str(path)).split("\n")
-        try:
-            return cls(lines[:-1] if lines[-1] == "" else lines, **options)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
 
     @classmethod
     def from_folder(cls, path: str | os.PathLike) -> WordPieceTokenizer:
@@ -136,12 +120,16 @@ class WordPieceTokenizer:
             raise ValueError(f"{config} is not JSON: {error}") from None
         if not isinstance(given, dict):
             raise ValueError(f"{config} must hold an object, not {type(given).__name__}")
-        return cls.from_file(
-            vocab,
-            lower=given.get("do_lower_case", True),
-            strip_accents=given.get("strip_accents"),
-            split_chinese=given.get("tokenize_chinese_chars", True),
-        )
+        lines = readers.text(vocab.read_bytes(), str(vocab)).removesuffix("\n").split("\n")
+        try:
+            return cls(
+                lines,
+                lower=given.get("do_lower_case", True),
+                strip_accents=given.get("strip_accents"),
+                split_chinese=given.get("tokenize_chinese_chars", True),
+            )
+        except ValueError as error:
+            raise ValueError(f"{vocab}: {error}") from None
 
     def words(self, text: str) -> list[str]:
         """Return the words and punctuation marks of a text, cleaned, before they become pieces.

@@ -9,7 +9,6 @@ import math
 import time
 import warnings
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import scipy.sparse
@@ -100,7 +99,6 @@ def train(
     x_max: float = 100.0,
     alpha: float = 0.75,
     blocks: int = 64,
-    method: str = "auto",
     seed: int = 0,
     device: torch.device | str | None = None,
     progress: bool | None = None,
@@ -108,8 +106,7 @@ def train(
     """Return vectors that lower the mean over pairs of ½ h(x) (w·c + b + b' - ln x)².
 
     A step takes a block of rows and all columns; rates fall linearly to 0 (Adam).
-    Args: blocks: steps an epoch; method "sparse" computes the products of the pairs alone,
-    "dense" those of all words, "auto" the one that suits the machine and the counts.
+    Args: blocks: steps an epoch.
     The same seed gives the same vectors on one machine.
     Raises: ValueError for arguments out of range; FloatingPointError if the cost is no number.
     Source: Pennington et al. 2014, eq. 8; Kingma and Ba 2015.
@@ -124,8 +121,7 @@ def train(
     device = torch.device(device or profile.device())
     start = time.perf_counter()
     rows = np.array_split(np.random.default_rng(seed).permutation(size), min(blocks, size))
-    make = _BLOCKS[_method(method, counts, device)]
-    batches = [make(counts.matrix, r, x_max, alpha, device) for r in rows]
+    batches = [_Block(counts.matrix, r, x_max, alpha, device) for r in rows]
     rng = torch.Generator().manual_seed(seed)
     center = _Side(size, dim, bias=dim, rng=rng, device=device)
     context = _Side(size, dim, bias=dim + 1, rng=rng, device=device)
@@ -183,7 +179,7 @@ class _Side:
         self.table[rows] -= rate * mean / (square.sqrt() + 1e-8)
 
 
-class _SparseBlock:
+class _Block:
     """Some rows of the counts: only the products of pairs that occur are computed."""
 
     def __init__(self, matrix, rows: np.ndarray, x_max: float, alpha: float, device):
@@ -212,52 +208,6 @@ class _SparseBlock:
         return slope @ error, for_rows, for_columns
 
 
-class _DenseBlock:
-    """The same with full matrix products; h = 0 where no pair occurs."""
-
-    def __init__(self, matrix, rows: np.ndarray, x_max: float, alpha: float, device):
-        part = matrix[rows]
-        self.n_pairs = part.nnz
-        x = part.toarray()
-        log = np.log(x, out=np.zeros_like(x), where=x > 0)
-        self.rows, self.h, self.log = _on(device, rows, weight(x, x_max, alpha), log)
-
-    def gradients(self, center: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the sum of h·error², and the gradients for the rows and for all columns."""
-        w = center[self.rows]
-        error = w @ context.mT - self.log  # (rows, n_words)
-        slope = self.h * error
-        return (slope * error).sum(), slope @ context, slope.mT @ w
-
-
-_BLOCKS = {"sparse": _SparseBlock, "dense": _DenseBlock}
-
-
-def _method(method: str, counts: Cooccurrences, device: torch.device) -> str:
-    if method not in ("auto", *_BLOCKS):
-        raise ValueError(f"method must be 'auto', 'sparse' or 'dense', given {method!r}")
-    able = _sparse_products_work(device.type)
-    if method == "sparse" and not able:
-        raise ValueError("this PyTorch has no sparse products for this device; use method='dense'")
-    if method == "auto":
-        share = counts.n_pairs / len(counts.words) ** 2
-        return "sparse" if able and share < 0.25 else "dense"
-    return method
-
-
-@lru_cache
-def _sparse_products_work(device: str) -> bool:
-    """Not every build of PyTorch multiplies sparse matrices (some need Intel's MKL for it)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch calls its sparse matrices a beta, once
-        try:
-            one = torch.ones(1, 1, device=device)
-            square = torch.sparse.sampled_addmm(one.to_sparse_csr(), one, one)
-            return float(square.to_dense() + square @ one) == 4
-        except RuntimeError:
-            return False
-
-
 def _on(device: torch.device, *arrays: np.ndarray) -> list[Tensor]:
     """The arrays as tensors on a device: whole numbers as int64, others as float32."""
     tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
@@ -265,4 +215,6 @@ def _on(device: torch.device, *arrays: np.ndarray) -> list[Tensor]:
 
 
 def _csr(ends: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    return torch.sparse_csr_tensor(ends, columns, values, shape, check_invariants=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch calls its sparse matrices a beta, once
+        return torch.sparse_csr_tensor(ends, columns, values, shape, check_invariants=False)

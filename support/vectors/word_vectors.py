@@ -9,17 +9,17 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from mmap import ACCESS_READ, mmap
 from typing import BinaryIO
 
 import numpy as np
 
 from support import checks
-from support.data import readers
 from support.data.files import whole_file
 
 Question = tuple[str, str, str, str]
 FORMATS = ("glove", "word2vec", "word2vec-binary")
+BATCH = 512  # analogy questions answered at a time, which bounds the memory
 
 
 @dataclass
@@ -32,11 +32,6 @@ class AnalogyReport:
     sections: dict[str, tuple[int, int, int]]
 
     @property
-    def right(self) -> int:
-        """Questions whose fourth word came out first."""
-        return sum(right for right, _, _ in self.sections.values())
-
-    @property
     def asked(self) -> int:
         """Questions whose four words are in the vocabulary."""
         return sum(asked for _, asked, _ in self.sections.values())
@@ -44,7 +39,8 @@ class AnalogyReport:
     @property
     def accuracy(self) -> float:
         """Share of the asked questions that were answered right; nan if none was asked."""
-        return self.right / self.asked if self.asked else float("nan")
+        right = sum(right for right, _, _ in self.sections.values())
+        return right / self.asked if self.asked else float("nan")
 
     @property
     def coverage(self) -> float:
@@ -138,26 +134,20 @@ class WordVectors:
         unit = [self._unit[self.index(word)] for word in (a, b, c)]
         return self.most_similar(unit[1] - unit[0] + unit[2], k, exclude=(a, b, c))
 
-    def evaluate_analogies(
-        self, questions: str | os.PathLike | Mapping[str, Sequence[Question]], batch: int = 512
-    ) -> AnalogyReport:
-        """Return how many questions `analogy` answers right, by section.
+    def evaluate_analogies(self, questions: Mapping[str, Sequence[Question]]) -> AnalogyReport:
+        """Return how many questions (a, b, c, d) `analogy` answers right, by section.
 
-        Args: questions: a dictionary section -> (a, b, c, d), or a file with lines "a b c d" and
-        headings ": section", or a folder of such files. A word unknown as written is tried in
-        lower case. Raises: ValueError for a line or a question that is not four words.
+        A word unknown as written is tried in lower case.
+        Raises: ValueError for a question that is not four words.
         """
-        checks.integers(1, batch=batch)
-        if not isinstance(questions, Mapping):
-            questions = read_analogies(questions)
         sections = {}
         for name, given in questions.items():
             asked = [row for row in map(self._rows, given) if row is not None]
             right = 0
-            for i in range(0, len(asked), batch):
-                a, b, c, d = np.array(asked[i : i + batch]).T
+            for i in range(0, len(asked), BATCH):
+                a, b, c, d = np.array(asked[i : i + BATCH]).T
                 target = self._unit[b] - self._unit[a] + self._unit[c]
-                score = target @ self._unit.T  # (batch, n_words)
+                score = target @ self._unit.T  # (BATCH, n_words)
                 each = np.arange(len(a))
                 for query in (a, b, c):
                     score[each, query] = -np.inf
@@ -220,21 +210,6 @@ class WordVectors:
         return vectors
 
 
-def read_analogies(path: str | os.PathLike) -> dict[str, list[Question]]:
-    """Return the questions of a file or a folder of .txt files, by section.
-
-    Raises: FileNotFoundError; ValueError for a file that is no UTF-8, or naming the line that is
-    not four words.
-    """
-    path = Path(path)
-    files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
-    sections: dict[str, list[Question]] = {}
-    for file in files:
-        for name, found in readers.questions(file.read_bytes(), str(file), file.stem).items():
-            sections.setdefault(name, []).extend(found)
-    return sections
-
-
 def _check_format(format: str) -> None:
     if format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, given {format!r}")
@@ -245,21 +220,17 @@ _NUMBER_AFTER_SPACE = re.compile(rb" -*[0-9]")  # a field too many, not a part o
 
 def _check_words(words: Sequence[str], format: str) -> None:
     """Raise ValueError for a word that would not come back from a file of this format."""
-    binary = format == "word2vec-binary"
+    lost, spaces = " -*[0-9]", "a space before a number, at an end or in line 1"
+    if format == "word2vec-binary":
+        lost, spaces = "[\0- ]", "a space or control character"
+    never = re.compile(f"^$|[\ud800-\udfff\n]|{lost}")
     for i, word in enumerate(words):
-        if re.search("[\ud800-\udfff]", word):
-            reason = "UTF-8 has no place for surrogates"
-        elif not word or "\n" in word or word.strip(" ") not in ("", word):
-            reason = "a word is not empty, has no line end, and no space at either end"
-        elif binary and re.search("[\0- ]", word):
-            reason = "in the binary format, a word ends at its first space or control character"
-        elif not binary and _NUMBER_AFTER_SPACE.search(word.encode()):
-            reason = "what follows the space would be read as a number of its vector"
-        elif i == 0 and (word[0] == "\ufeff" or format == "glove" and " " in word):
-            reason = "it cannot be first, where a mark or a space means something else"
-        else:
-            continue
-        raise ValueError(f"{word!r} cannot be written: {reason}")
+        first = i == 0 and (word[:1] == "\ufeff" or format == "glove" and " " in word)
+        if first or never.search(word) or word.strip(" ") not in ("", word):
+            raise ValueError(
+                f"{word!r} cannot be written: nothing, half a character, a line end and "
+                f"{spaces} would not come back from the format {format}"
+            )
 
 
 def _read_text(file: BinaryIO, format: str | None) -> Iterator[tuple[str, np.ndarray]]:
@@ -310,36 +281,26 @@ def _read_binary(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
     if not _is_heading(heading):
         raise ValueError(f"expected a heading 'words dimensions', found {heading}")
     n_words, dim = map(int, heading)
-    size = os.fstat(file.fileno()).st_size
-    if n_words and 4 * dim > size:  # to read so much would ask for the memory first
-        raise ValueError(f"the file ends within the first of {dim} numbers, after {size} bytes")
+    data, start = mmap(file.fileno(), 0, access=ACCESS_READ), file.tell()
     spaces = "a word with a space, which this format cannot hold, leads to this error too"
     for number in range(1, n_words + 1):
+        space = data.find(b" ", start)
+        end = space + 1 + 4 * dim
         try:
-            yield _binary_vector(file, dim)
+            if space < 0 or end > len(data):
+                raise ValueError("the file ends early")
+            word = data[start:space].lstrip(b"\n")  # some programs end a vector with one
+            vector = np.frombuffer(data[space + 1 : end], "<f4")
+            if len(word) > 1000 or re.search(rb"[\0-\x1f]", word):
+                raise ValueError(f"{word[:40]!r} is no word: too long, or a control character")
+            if not np.isfinite(vector).all():
+                raise ValueError("a number that is not finite")
+            yield _word(word), vector
         except ValueError as error:
             raise ValueError(f"vector {number} of {n_words}: {error} ({spaces})") from None
-    if file.read(2).strip():
+        start = end
+    if data[start : start + 2].strip():
         raise ValueError(f"the file goes on after the {n_words} vectors of its heading ({spaces})")
-
-
-def _binary_vector(file: BinaryIO, dim: int) -> tuple[str, np.ndarray]:
-    """Return the next word of a binary file, which ends at a space, and its vector (dim,)."""
-    word = bytearray()
-    while (byte := file.read(1)) != b" ":
-        if not byte or len(word) > 1000:
-            raise ValueError("the file ends within a word")
-        word += byte
-    data = file.read(4 * dim)
-    if len(data) < 4 * dim:
-        raise ValueError("the file ends within its numbers")
-    vector = np.frombuffer(data, "<f4")
-    if not np.isfinite(vector).all():
-        raise ValueError("a number that is not finite")
-    word = bytes(word).lstrip(b"\n")  # some programs end a vector with one
-    if re.search(rb"[\0-\x1f]", word):
-        raise ValueError(f"{word!r} is no word: it holds a control character")
-    return _word(word), vector
 
 
 def _is_heading(fields: Sequence[bytes]) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import random
 from contextlib import redirect_stdout
 from itertools import chain
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -309,3 +311,18 @@ def test_mistake_is_named(exercise, mistake, reason):
     with pytest.raises(AssertionError, match=reason):
         exercises.CHECKS[exercise](answer)
     assert exercises.report(exercise, answer).startswith(f"{exercise}: not yet. ")
+
+
+def test_the_readers_random_numbers_stay_as_they_are():
+    def state():
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+    def unfinished(*args):
+        random.random(), np.random.rand(), torch.rand(1)
+        raise NotImplementedError
+
+    before = state()
+    for exercise in exercises.CHECKS:
+        exercises.report(exercise, unfinished)
+        exercises.report(exercise, ANSWERS[exercise])
+    assert state() == before
