@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,8 +14,6 @@ import fuzz_readers
 import pytest
 import torch
 from fuzz_readers import READERS, Reader, run
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from support import training
@@ -204,18 +201,6 @@ def test_only_clear_errors_come_out_of_our_checkpoints(tmp_path, tally):
             assert data == good, "altered, and taken"
     tally(f"fuzz, our checkpoint: 40 inputs, {refused} refused")
     assert 20 < refused, "a broken file must not be taken"
-
-
-# Inputs with the right form and wrong contents.
-
-small = settings(max_examples=300, deadline=None, derandomize=True, database=None)
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
-    max_leaves=5,
-)
 
 
 # The log says how many inputs there were, also when all is well.
