@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,8 +14,6 @@ import fuzz_readers
 import pytest
 import torch
 from fuzz_readers import READERS, Reader, run
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from support import training
@@ -145,17 +142,17 @@ def _gpt_folder(tmp_path):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
-def test_only_clear_errors_come_out_of_the_librarys_checkpoints(tmp_path, broken, tally):
+def test_only_clear_errors_come_out_of_the_librarys_weights(tmp_path, tally):
     files = _gpt_folder(tmp_path)
+    broken = "model.safetensors"
 
     def check(path):
         pretrained.load_gpt(path.parent)
 
     reader = Reader(
-        f"checkpoint of the library, {broken}",
+        "weights of the library",
         (files.pop(broken),),
-        (b'"n_embd": ', b"null", b"[]", b'"F32"', b"[4,4]", b'"gelu_new"', b"1e9"),
+        (b"null", b"[]", b'"F32"', b"[4,4]", b"1e9"),
         check,
         0,
         broken,
@@ -204,35 +201,6 @@ def test_only_clear_errors_come_out_of_our_checkpoints(tmp_path, tally):
             assert data == good, "altered, and taken"
     tally(f"fuzz, our checkpoint: 40 inputs, {refused} refused")
     assert 20 < refused, "a broken file must not be taken"
-
-
-# Inputs with the right form and wrong contents.
-
-small = settings(max_examples=300, deadline=None, derandomize=True, database=None)
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
-    max_leaves=5,
-)
-
-
-@pytest.mark.exhaustive
-@given(st.dictionaries(st.sampled_from([*pretrained.GPT2.config, "model_type"]), values))
-@small
-def test_any_value_in_a_config_is_taken_or_refused_clearly(tmp_path_factory, changes):
-    folder = tmp_path_factory.getbasetemp() / "config"
-    if not folder.exists():
-        folder.mkdir()
-        _gpt_folder(folder)
-        (folder / "config.json").rename(folder / "good.json")
-    config = json.loads((folder / "good.json").read_text()) | changes
-    (folder / "config.json").write_text(json.dumps(config))
-    try:
-        pretrained.load_gpt(folder)
-    except ValueError as error:
-        assert type(error) is ValueError
 
 
 # The log says how many inputs there were, also when all is well.

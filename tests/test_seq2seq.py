@@ -35,12 +35,11 @@ def ids(b=3, s=5, t=4, seed=1):
     return source, torch.randint(TARGET, (b, t), generator=draw)
 
 
-@pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_the_logits_are_the_papers_written_out(learned, norm_first):
-    model = small(learned=learned, norm_first=norm_first).eval()
+def test_the_logits_are_the_papers_written_out(norm_first):
+    model = small(norm_first=norm_first).eval()
     source, target = ids()
-    positions = model.positions.weight if learned else sinusoidal_positions(9, D)
+    positions = sinusoidal_positions(9, D)
 
     def vectors(table, tokens):
         return table.weight[tokens] * math.sqrt(D) + positions[: tokens.shape[1]]
@@ -175,14 +174,13 @@ chunks = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 
 @given(
     chunks=chunks,
-    learned=st.booleans(),
     norm_first=st.booleans(),
     dtype=st.sampled_from(EXACT_TYPES),
     spare=st.integers(0, 2),
 )
 @quick
-def test_decoding_in_steps_gives_the_logits_of_one_pass(chunks, learned, norm_first, dtype, spare):
-    model = small(learned=learned, norm_first=norm_first).to(dtype).eval()
+def test_decoding_in_steps_gives_the_logits_of_one_pass(chunks, norm_first, dtype, spare):
+    model = small(norm_first=norm_first).to(dtype).eval()
     t = sum(chunks)
     source, target = ids(t=t, seed=t)
     with torch.no_grad():

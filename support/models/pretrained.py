@@ -1,27 +1,23 @@
 """Weights from and for elsewhere: the Transformers library's checkpoints, and PyTorch's modules.
 
-A checkpoint is a folder with config.json and model.safetensors. Only safetensors are read: a
-pickled checkpoint can run code.
+A checkpoint is a folder with config.json, which the library reads and writes, and
+model.safetensors. Only safetensors are read: a pickled checkpoint can run code.
 Sources: the library's modeling_bert.py and modeling_gpt2.py, for what it calls each weight.
 """
 
 from __future__ import annotations
 
-import json
+import copy
 import re
 import warnings
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from safetensors.torch import save as to_bytes
+from safetensors.torch import load_file, save_file
 from torch import nn
 
-from support.data.files import whole_file
 from support.models.bert import (
     Bert,
     BertConfig,
@@ -44,100 +40,89 @@ State = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class _Family:
-    """How the library names a kind of model: its weights, and the entries of its config.json."""
+    """How the library names a kind of model, its weights, and its sizes."""
 
     model_type: str
     prefix: str  # of all weights but those of the heads, where there can be heads
-    layer: str
-    parts: dict[str, str]  # our name of a part, and the library's without the prefix
-    layer_parts: dict[str, tuple[str, ...]]  # within a layer; three for our qkv of a BERT
+    weights: dict[str, str]  # our name of a part, and the library's without the prefix
     heads: tuple[str, ...]  # how the library's names of heads begin
-    config: dict[str, str]  # the library's name of a size, and ours
-    activation: str  # the library's, where config.json names none
+    sizes: dict[str, str]  # our name of a size, and the library's
 
     def names(self, key: str) -> list[str]:
-        """Return the library's names, without the prefix, of our weight, to be put together."""
-        part, _, kind = key.rpartition(".")
-        if key in self.parts:
-            return [self.parts[key]]
-        if part in self.parts:
-            return [f"{self.parts[part]}.{kind}"]
-        _, number, rest = re.fullmatch(r"(.*)layers\.(\d+)\.(.*)", part).groups()
-        return [f"{self.layer}.{number}.{name}.{kind}" for name in self.layer_parts[rest]]
+        """Return the library's name of our weight without the prefix; three for a BERT's qkv."""
+        parts = "|".join(map(re.escape, self.weights))
+        key = key.removeprefix("bert.")
+        name = re.sub(rf"\b({parts})\b", lambda found: self.weights[found[0]], key)
+        if ".query." in name:
+            return [name.replace("query", part) for part in ("query", "key", "value")]
+        return [name]
 
 
 BERT = _Family(
     model_type="bert",
     prefix="bert.",
-    layer="encoder.layer",
-    parts={
-        "bert.tokens": "embeddings.word_embeddings",
-        "bert.segments": "embeddings.token_type_embeddings",
-        "bert.positions": "embeddings.position_embeddings",
-        "bert.norm": "embeddings.LayerNorm",
-        "bert.pooler": "pooler.dense",
+    weights={
+        "tokens": "embeddings.word_embeddings",
+        "segments": "embeddings.token_type_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "norm": "embeddings.LayerNorm",
+        "layers": "layer",
+        "attention.qkv": "attention.self.query",
+        "attention.out": "attention.output.dense",
+        "attention_norm": "attention.output.LayerNorm",
+        "feed_forward.up": "intermediate.dense",
+        "feed_forward.down": "output.dense",
+        "feed_forward_norm": "output.LayerNorm",
+        "pooler": "pooler.dense",
         "transform": "cls.predictions.transform.dense",
         "transform_norm": "cls.predictions.transform.LayerNorm",
         "token_bias": "cls.predictions.bias",
         "next_sentence": "cls.seq_relationship",
-        "classifier": "classifier",
         "span": "qa_outputs",
     },
-    layer_parts={
-        "attention.qkv": (
-            "attention.self.query",
-            "attention.self.key",
-            "attention.self.value",
-        ),
-        "attention.out": ("attention.output.dense",),
-        "attention_norm": ("attention.output.LayerNorm",),
-        "feed_forward.up": ("intermediate.dense",),
-        "feed_forward.down": ("output.dense",),
-        "feed_forward_norm": ("output.LayerNorm",),
-    },
     heads=("cls.", "classifier.", "qa_outputs."),
-    config={
+    sizes={
         "vocab_size": "vocab_size",
-        "hidden_size": "d_model",
-        "num_hidden_layers": "n_layers",
-        "num_attention_heads": "n_heads",
-        "intermediate_size": "d_ff",
-        "max_position_embeddings": "max_length",
-        "type_vocab_size": "n_segments",
-        "hidden_dropout_prob": "dropout",
-        "attention_probs_dropout_prob": "attention_dropout",
-        "hidden_act": "activation",
-        "layer_norm_eps": "norm_eps",
+        "d_model": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "d_ff": "intermediate_size",
+        "max_length": "max_position_embeddings",
+        "n_segments": "type_vocab_size",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "activation": "hidden_act",
+        "norm_eps": "layer_norm_eps",
     },
-    activation="gelu",
 )
 GPT2 = _Family(
     model_type="gpt2",
     prefix="transformer.",
-    layer="h",
-    parts={"tokens": "wte", "positions": "wpe", "final_norm": "ln_f"},
-    layer_parts={
-        "attention_norm": ("ln_1",),
-        "attention.qkv": ("attn.c_attn",),
-        "attention.out": ("attn.c_proj",),
-        "feed_forward_norm": ("ln_2",),
-        "feed_forward.up": ("mlp.c_fc",),
-        "feed_forward.down": ("mlp.c_proj",),
+    weights={
+        "tokens": "wte",
+        "positions": "wpe",
+        "layers": "h",
+        "attention_norm": "ln_1",
+        "attention.qkv": "attn.c_attn",
+        "attention.out": "attn.c_proj",
+        "feed_forward_norm": "ln_2",
+        "feed_forward.up": "mlp.c_fc",
+        "feed_forward.down": "mlp.c_proj",
+        "final_norm": "ln_f",
     },
     heads=("lm_head.",),
-    config={
+    sizes={
         "vocab_size": "vocab_size",
-        "n_embd": "d_model",
-        "n_layer": "n_layers",
-        "n_head": "n_heads",
-        "n_inner": "d_ff",
-        "n_positions": "max_length",
-        "resid_pdrop": "dropout",
-        "attn_pdrop": "attention_dropout",
-        "activation_function": "activation",
-        "layer_norm_epsilon": "norm_eps",
+        "d_model": "n_embd",
+        "n_layers": "n_layer",
+        "n_heads": "n_head",
+        "d_ff": "n_inner",
+        "max_length": "n_positions",
+        "dropout": "resid_pdrop",
+        "attention_dropout": "attn_pdrop",
+        "activation": "activation_function",
+        "norm_eps": "layer_norm_epsilon",
     },
-    activation="gelu_new",
 )
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}
 # Options that would change the numbers, and the only value of each that our models have.
@@ -194,225 +179,174 @@ def load_gpt(folder: str | Path) -> GPT:
 
 
 def save(model: nn.Module, folder: str | Path) -> None:
-    """Write a checkpoint that the library's class loads: each file whole, or as it was.
+    """Write a checkpoint that the library's class loads.
 
     model is of one of the classes in ARCHITECTURES. Raises: ValueError for another; OSError.
     """
+    from transformers import AutoConfig
+
     if type(model) not in ARCHITECTURES:
         kinds = ", ".join(kind.__name__ for kind in ARCHITECTURES)
         raise ValueError(f"the model must be one of {kinds}, got {type(model).__name__}")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     family = GPT2 if isinstance(model, GPT) else BERT
-    config = model.config if isinstance(model, Bert | GPT) else model.bert.config
     prefix = "" if isinstance(model, Bert) else family.prefix
     state = {}
-    for key, value in _our_weights(model).items():
+    for key, value in model.state_dict().items():
         names = family.names(key)
-        value = value.T if _is_turned(names[0]) else value
         for name, part in zip(names, value.chunk(len(names)), strict=True):
-            name = name if name.startswith(family.heads) else prefix + name
-            state[name] = part.contiguous()
-    body = _their_config(asdict(config), family)
-    body["architectures"] = [ARCHITECTURES[type(model)]]
+            full_name = name if name.startswith(family.heads) else prefix + name
+            state[full_name] = _turned(name, part).contiguous()
+    ours = asdict(model.config if isinstance(model, Bert | GPT) else model.bert.config)
+    sizes = {theirs: ours[own] for own, theirs in family.sizes.items()}
+    activations = {own: theirs for theirs, own in _ACTIVATIONS.items()}
+    sizes[family.sizes["activation"]] = activations[ours["activation"]]
+    if family is GPT2:
+        # Our model knows of no ids at which a text begins and ends; the library's are for its own.
+        sizes |= {"embd_pdrop": ours["dropout"], "bos_token_id": None, "eos_token_id": None}
     if "classifier.weight" in state:
-        labels = [f"LABEL_{i}" for i in range(len(state["classifier.weight"]))]
-        body["id2label"] = {str(i): label for i, label in enumerate(labels)}
-        body["label2id"] = {label: i for i, label in enumerate(labels)}
-    with whole_file(folder / "model.safetensors") as file:
-        file.write(to_bytes(state, metadata={"format": "pt"}))
-    with whole_file(folder / "config.json") as file:
-        file.write(json.dumps(body, indent=2).encode() + b"\n")
+        sizes["num_labels"] = len(state["classifier.weight"])
+    config = AutoConfig.for_model(family.model_type, **sizes)
+    config.architectures = [ARCHITECTURES[type(model)]]
+    config.save_pretrained(folder)
+    save_file(state, Path(folder) / "model.safetensors", metadata={"format": "pt"})
 
 
-def _our_weights(model: nn.Module) -> State:
-    """Return the weights of a model by the names that they have in a model with a head."""
-    prefix = "bert." if isinstance(model, Bert) else ""
-    return {prefix + key: value for key, value in model.state_dict().items()}
-
-
-def _is_turned(name: str) -> bool:
-    """Return whether a weight is of a linear map of GPT-2, which the library keeps transposed."""
-    return ".c_" in name and name.endswith("weight")
+def _turned(name: str, weight: torch.Tensor) -> torch.Tensor:
+    """Return weight, transposed if it is of a linear map of GPT-2, as the library keeps those."""
+    return weight.T if ".c_" in name and name.endswith("weight") else weight
 
 
 def _read(folder: Path, family: _Family, kind: type) -> tuple[Any, State]:
     """Return a checkpoint's sizes, as our configuration of a kind, and its weights, no prefix."""
+    from transformers import AutoConfig
+
     for name in ("config.json", "model.safetensors"):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder} holds no {name}, which a checkpoint needs")
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            raise ValueError("config.json holds no object")
+        theirs = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         state = load_file(folder / "model.safetensors")
-    except (ValueError, RecursionError, SafetensorError) as error:
+    except Exception as error:  # the library raises errors of many kinds
         raise ValueError(f"the checkpoint in {folder} cannot be read: {error}") from error
     try:
-        sizes = kind(**_our_config(config, family))
-        if sizes.d_model % sizes.n_heads:
-            raise ValueError(f"d_model {sizes.d_model} is no multiple of n_heads {sizes.n_heads}")
-        _check_size(sizes, state)
+        config = kind(**_our_sizes(theirs, family))
     except ValueError as error:
         raise ValueError(f"config.json in {folder}: {error}") from None
-    return sizes, {key.removeprefix(family.prefix): value for key, value in state.items()}
+    # The first checkpoints of BERT call the weight and the bias of a normalization gamma and beta.
+    names = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+    for old, new in names.items():
+        state = {key.replace(old, new): value for key, value in state.items()}
+    return config, {key.removeprefix(family.prefix): value for key, value in state.items()}
 
 
-def _our_config(config: Mapping[str, Any], family: _Family) -> dict[str, Any]:
-    """Return our sizes and options from the library's."""
-    if config.get("model_type") != family.model_type:
-        given = config.get("model_type")
+def _our_sizes(config: Any, family: _Family) -> dict[str, Any]:
+    """Return our sizes and options from the library's configuration."""
+    if config.model_type != family.model_type:
+        given = config.model_type
         raise ValueError(f"a model of type {family.model_type!r} is needed, got {given!r}")
-    if "vocab_size" not in config:
-        raise ValueError("there is no vocab_size")
-    for key, value in _FIXED.items():
-        if config.get(key, value) != value:
-            raise ValueError(f"{key} is {config[key]!r}, our models have {value!r}")
-    ours = {own: config[key] for key, own in family.config.items() if key in config}
-    activation = ours.get("activation", family.activation)
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+    for name, value in _FIXED.items():
+        given = getattr(config, name, value)
+        if given != value:
+            raise ValueError(f"{name} is {given!r}, our models have {value!r}")
+    sizes = {own: getattr(config, theirs) for own, theirs in family.sizes.items()}
+    activation = sizes["activation"]
+    if activation not in _ACTIVATIONS:
         raise ValueError(f"the activation must be one of {[*_ACTIVATIONS]}, got {activation!r}")
-    return ours | {"activation": _ACTIVATIONS[activation]}
-
-
-def _their_config(sizes: Mapping[str, Any], family: _Family) -> dict[str, Any]:
-    """Return the library's sizes and options from ours."""
-    body = {theirs: sizes[ours] for theirs, ours in family.config.items()}
-    (activation,) = (theirs for theirs, ours in family.config.items() if ours == "activation")
-    names = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
-    body |= {activation: names[sizes["activation"]], "model_type": family.model_type}
-    if family is GPT2:
-        body["embd_pdrop"] = body["resid_pdrop"]
-    return body
-
-
-def _check_size(sizes: Any, state: State) -> None:
-    """Raise ValueError for sizes that need far more memory than the weights that are there."""
-    d, d_ff = sizes.d_model, sizes.d_ff or 4 * sizes.d_model
-    layers = sizes.n_layers * max(4 * d * d + 2 * d * d_ff, 10_000)
-    rows = sizes.vocab_size + sizes.max_length + getattr(sizes, "n_segments", 0)
-    announced = layers + d * rows
-    held = sum(value.numel() for value in state.values())
-    if announced > 2 * held + 1_000_000:
-        raise ValueError(f"it announces {announced} weights, there are {held}")
+    return sizes | {"activation": _ACTIVATIONS[activation]}
 
 
 def _fill(model: nn.Module, state: State, family: _Family, folder: str | Path) -> None:
     """Give model the weights of a checkpoint; heads that it does not have are left out."""
-    wanted = {key: family.names(key) for key in _our_weights(model)}
+    wanted = {key: family.names(key) for key in model.state_dict()}
     known = [name for names in wanted.values() for name in names]
-    extra = [key for key in state if key not in known and not key.startswith(family.heads)]
-    if unknown := [key for key in extra if not key.endswith(_NOTHING)]:
-        raise ValueError(f"the checkpoint in {folder} has unknown keys: {_some(unknown)}")
+    unknown = [key for key in state if key not in known and not key.startswith(family.heads)]
+    if unknown := [key for key in unknown if not key.endswith(_NOTHING)]:
+        raise ValueError(f"the checkpoint in {folder} has unknown keys: {', '.join(unknown[:5])}")
     if missing := [name for name in known if name not in state]:
-        raise ValueError(f"the checkpoint in {folder} lacks {_some(missing)}")
-    parts = {
-        key: [state[name].T if _is_turned(name) else state[name] for name in names]
-        for key, names in wanted.items()
-    }
-    shapes = {
-        key: (len(value) // len(parts[key]), *value.shape[1:])
-        for key, value in _our_weights(model).items()
-    }
-    wrong = [
-        f"{name} {tuple(part.shape)} instead of {shapes[key]}"
-        for key, names in wanted.items()
-        for name, part in zip(names, parts[key], strict=True)
-        if part.shape != shapes[key]
-    ]
-    if wrong:
-        raise ValueError(f"the checkpoint in {folder} has {_some(wrong)}")
-    weights = [torch.cat(each) for each in parts.values()]
-    model.load_state_dict(dict(zip(model.state_dict(), weights, strict=True)))
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        raise ValueError(f"the checkpoint in {folder} lacks {', '.join(missing[:5])}")
+    try:
+        weights = {
+            key: torch.cat([_turned(name, state[name]) for name in names])
+            for key, names in wanted.items()
+        }
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the checkpoint in {folder} and its config.json differ: {error}"
+        ) from None
 
 
 def to_torch(module: nn.Module) -> nn.Module:
-    """Return PyTorch's module, batch first, with the weights and options of ours.
+    """Return PyTorch's module, batch first, with copies of the weights and the options of ours.
 
     Takes MultiHeadAttention, TransformerBlock, Encoder, Decoder and EncoderDecoder.
     Raises: ValueError for a module that PyTorch has no counterpart of.
     """
-    theirs = _like_ours(module).to(next(module.parameters()))
-    own = module.state_dict()
-    theirs.load_state_dict({key: own[_our_name(key, theirs)] for key in theirs.state_dict()})
+    if isinstance(module, MultiHeadAttention):
+        theirs = _attention_to_torch(module)
+    elif isinstance(module, TransformerBlock):
+        theirs = _block_to_torch(module)
+    elif isinstance(module, Encoder):
+        layers = nn.ModuleList(to_torch(layer) for layer in module.layers)
+        norm = module.final_norm if isinstance(module.final_norm, nn.LayerNorm) else None
+        decodes = isinstance(module, Decoder)
+        kind = nn.TransformerDecoder if decodes else nn.TransformerEncoder
+        options = {} if decodes else {"enable_nested_tensor": False}
+        theirs = kind(layers[0], len(layers), copy.deepcopy(norm), **options)
+        theirs.layers = layers
+    elif isinstance(module, EncoderDecoder):
+        attention = module.encoder.layers[0].attention
+        # It draws the weights of the stacks anew that it is made with: ours take their place after.
+        theirs = nn.Transformer(
+            attention.d_model,
+            attention.n_heads,
+            custom_encoder=nn.Identity(),
+            custom_decoder=nn.Identity(),
+            batch_first=True,
+        )
+        theirs.encoder, theirs.decoder = to_torch(module.encoder), to_torch(module.decoder)
+    else:
+        raise ValueError(f"PyTorch has no counterpart of {type(module).__name__}")
     return theirs.train(module.training)
 
 
-def _like_ours(module: nn.Module) -> nn.Module:
-    """Return PyTorch's counterpart of our module, with weights of its own."""
-    if isinstance(module, MultiHeadAttention):
-        rate = module.dropout.p
-        return nn.MultiheadAttention(module.d_model, module.n_heads, rate, batch_first=True)
-    if isinstance(module, TransformerBlock):
-        return _layer_like_ours(module)
-    if isinstance(module, Encoder):
-        layer, n_layers = _layer_like_ours(module.layers[0]), len(module.layers)
-        norm = module.final_norm
-        norm = nn.LayerNorm(norm.normalized_shape, norm.eps) if hasattr(norm, "eps") else None
-        if isinstance(module, Decoder):
-            return nn.TransformerDecoder(layer, n_layers, norm)
-        return nn.TransformerEncoder(layer, n_layers, norm, enable_nested_tensor=False)
-    if isinstance(module, EncoderDecoder):
-        attention = module.encoder.layers[0].attention
-        return nn.Transformer(
-            attention.d_model,
-            attention.n_heads,
-            custom_encoder=_like_ours(module.encoder),
-            custom_decoder=_like_ours(module.decoder),
-            batch_first=True,
-        )
-    raise ValueError(f"PyTorch has no counterpart of {type(module).__name__}")
+def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
+    """Return PyTorch's attention with the weights of ours."""
+    theirs = nn.MultiheadAttention(ours.d_model, ours.n_heads, ours.dropout.p, batch_first=True)
+    weights = {
+        "in_proj_weight": ours.qkv.weight,
+        "in_proj_bias": ours.qkv.bias,
+        "out_proj.weight": ours.out.weight,
+        "out_proj.bias": ours.out.bias,
+    }
+    theirs = theirs.to(ours.qkv.weight)
+    theirs.load_state_dict(weights)
+    return theirs
 
 
-def _layer_like_ours(block: TransformerBlock) -> nn.Module:
-    """Return PyTorch's counterpart of our block, with weights of its own."""
-    if block.feed_forward.activation == "gelu_tanh":
+def _block_to_torch(ours: TransformerBlock) -> nn.Module:
+    """Return PyTorch's layer with the weights of our block."""
+    if ours.feed_forward.activation == "gelu_tanh":
         raise ValueError("PyTorch's layers have no gelu_tanh")
-    cross = block.has_cross_attention
+    cross = ours.has_cross_attention
     kind = nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
-    layer = kind(
-        block.attention.d_model,
-        block.attention.n_heads,
-        block.feed_forward.up.out_features,
-        block.dropout.p,
-        block.feed_forward.activation,
-        block.attention_norm.eps,
+    theirs = kind(
+        ours.attention.d_model,
+        ours.attention.n_heads,
+        ours.feed_forward.up.out_features,
+        ours.dropout.p,
+        ours.feed_forward.activation,
         batch_first=True,
-        norm_first=block.norm_first,
+        norm_first=ours.norm_first,
     )
-    layer.self_attn.dropout = block.attention.dropout.p
+    theirs.self_attn = to_torch(ours.attention)
+    theirs.norm1 = copy.deepcopy(ours.attention_norm)
+    theirs.linear1 = copy.deepcopy(ours.feed_forward.up)
+    theirs.linear2 = copy.deepcopy(ours.feed_forward.down)
     if cross:
-        layer.multihead_attn.dropout = block.cross_attention.dropout.p
-    return layer
-
-
-# PyTorch's names of parameters, and ours; the last norm of a layer is that of the feed-forward.
-_ATTENTION_NAMES = {"in_proj_": "qkv.", "out_proj.": "out."}
-_ENCODER_NAMES = {
-    "self_attn.": "attention.",
-    "linear1.": "feed_forward.up.",
-    "linear2.": "feed_forward.down.",
-    "norm1.": "attention_norm.",
-    "norm2.": "feed_forward_norm.",
-}
-_DECODER_NAMES = _ENCODER_NAMES | {
-    "multihead_attn.": "cross_attention.",
-    "norm2.": "cross_norm.",
-    "norm3.": "feed_forward_norm.",
-}
-
-
-def _our_name(key: str, module: nn.Module) -> str:
-    """Return our name of PyTorch's parameter key of a module."""
-    if key.startswith(("norm.", "encoder.norm.", "decoder.norm.")):
-        return key.replace("norm.", "final_norm.")
-    decoders = nn.TransformerDecoder, nn.TransformerDecoderLayer
-    in_decoder = isinstance(module, decoders) or key.startswith("decoder.")
-    names = _ATTENTION_NAMES | (_DECODER_NAMES if in_decoder else _ENCODER_NAMES)
-    for theirs, ours in names.items():
-        key = key.replace(theirs, ours)
-    return key
+        theirs.multihead_attn = to_torch(ours.cross_attention)
+        theirs.norm2 = copy.deepcopy(ours.cross_norm)
+        theirs.norm3 = copy.deepcopy(ours.feed_forward_norm)
+    else:
+        theirs.norm2 = copy.deepcopy(ours.feed_forward_norm)
+    return theirs

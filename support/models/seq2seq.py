@@ -22,8 +22,8 @@ from support.models.transformer import (
 class Seq2Seq(nn.Module):
     """Embeddings with positions, EncoderDecoder, and a projection tied to the target embedding.
 
-    Without target_vocab_size, source and target share one embedding. learned chooses learned
-    positions instead of the sinusoids; block takes the options of TransformerBlock.
+    Without target_vocab_size, source and target share one embedding; block takes the options of
+    TransformerBlock.
     Raises: ValueError for sizes that are no positive integers.
     Source: Vaswani et al. 2017, section 3.
     """
@@ -38,7 +38,6 @@ class Seq2Seq(nn.Module):
         d_ff: int = 2048,
         n_layers: int = 6,
         max_length: int = 512,
-        learned: bool = False,
         dropout: float = 0.1,
         norm_first: bool = False,
         **block,
@@ -53,7 +52,7 @@ class Seq2Seq(nn.Module):
             self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         for table in dict.fromkeys((self.source_embedding, self.target_embedding)):
             nn.init.normal_(table.weight, std=d_model**-0.5)
-        self.positions = Positions(max_length, d_model, learned=learned)
+        self.positions = Positions(max_length, d_model, learned=False)
         self.dropout = Dropout(dropout)
         self.stack = EncoderDecoder(
             d_model,
