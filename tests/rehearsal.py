@@ -176,9 +176,9 @@ class Made(TorchDispatchMode):
         self.seen: dict[int, torch.Tensor] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        given = {x.untyped_storage()._cdata for x in tree_leaves(args) if _is_tensor(x)}
+        given = {x.untyped_storage()._cdata for x in filter(_has_bytes, tree_leaves(args))}
         out = func(*args, **(kwargs or {}))
-        for x in filter(_is_tensor, tree_leaves(out)):
+        for x in filter(_has_bytes, tree_leaves(out)):
             if x.untyped_storage()._cdata not in given:
                 self.seen[x.untyped_storage()._cdata] = x
         return out
@@ -188,11 +188,12 @@ class Made(TorchDispatchMode):
         return sum(x.untyped_storage().nbytes() for x in self.seen.values())
 
 
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, torch.Tensor)
+def _has_bytes(x: Any) -> bool:
+    """Return whether x is a tensor with numbers of its own: a sparse one is made of such."""
+    return isinstance(x, torch.Tensor) and x.layout == torch.strided
 
 
-HOLDERS = (word2vec.Table, fasttext.SubwordTable, HuffmanTree, glove._Side, glove._DenseBlock)
+HOLDERS = (word2vec.Table, fasttext.SubwordTable, HuffmanTree, glove._Side)
 
 
 def tensors_of(thing: Any) -> Iterator[torch.Tensor]:
@@ -262,22 +263,21 @@ def fasttext_step(dim: int, window: int = 5, batch: int = 2048) -> Need:
 
 
 def glove_step(dim: int, blocks: int = 64, n_words: int = 7_000) -> Need:
-    """Rehearse a step of GloVe with products of all words, which need more than those of pairs.
+    """Rehearse what a step of GloVe does with its gradients; make these on the CPU, and count them.
 
-    The sparse products are left out: without a card PyTorch has no sparse tensors on a GPU.
+    Without a card PyTorch has no sparse tensors on a GPU, so no fake one can multiply by them.
     """
-    counts = glove.count(some_corpus(n_words)).matrix
-    rows = np.arange(n_words // blocks)
-    block = glove._DenseBlock(counts, rows, 100.0, 0.75, "cpu")
-    side = glove._Side(n_words, dim, dim, torch.Generator(), torch.device("cpu"))
+    device = torch.device("cpu")
+    counts, rows = glove.count(some_corpus(n_words)).matrix, np.arange(n_words // blocks)
+    block = glove._Block(counts, rows, 100.0, 0.75, device)
+    side = glove._Side(n_words, dim, dim, torch.Generator(), device)
+    with Made() as made:
+        _, for_rows, for_columns = block.gradients(side.table, side.table.clone())
     with FakeTensorMode() as mode:
-        there = held_on_gpu(block, mode)
         center, context = held_on_gpu(side, mode), held_on_gpu(side, mode)
-        with Made() as made:
-            cost, for_rows, for_columns = there.gradients(center.table, context.table)
-            center.descend(for_rows, 0.1, there.rows)
-            context.descend(for_columns, 0.1)
-    assert cost.device.type == "cuda"
+        center.descend(to_fake_gpu(for_rows, mode), 0.1, to_fake_gpu(block.rows, mode))
+        context.descend(to_fake_gpu(for_columns, mode), 0.1)
+    assert center.table.device.type == context.table.device.type == "cuda"
     sides = 2 * sum(x.nbytes for x in tensors_of(side))
     tables = blocks * sum(x.nbytes for x in tensors_of(block))
     return Need(2 * n_words * (dim + 1), sides + tables, made.bytes)

@@ -193,8 +193,8 @@ STEPS = {
         lambda: SOURCE_AND_TARGET,
         translation_loss,
     ),
-    "translation, one embedding, learned positions": (
-        lambda: Seq2Seq(40, d_model=12, n_heads=3, d_ff=20, n_layers=1, learned=True),
+    "translation, one embedding": (
+        lambda: Seq2Seq(40, d_model=12, n_heads=3, d_ff=20, n_layers=1),
         lambda: SOURCE_AND_TARGET,
         translation_loss,
     ),
