@@ -102,7 +102,7 @@ def colab(page: Page) -> list[str]:
 
 
 def downloads(page: Page) -> list[str]:
-    """A page's source can be downloaded, byte for byte; a notebook is one that opens."""
+    """A page's source can be downloaded, byte for byte; of a notebook its plain form, which opens."""
     links, path = page.found["downloads"], source(page)
     if not path:
         return [f"downloads {link}, but has no source" for link in links]
@@ -110,6 +110,8 @@ def downloads(page: Page) -> list[str]:
         return [f"{len(links)} downloads: {links}"]
     with urllib.request.urlopen(links[0]) as answer:
         body = answer.read()
+    if path.suffix == ".ipynb":
+        path = address.ROOT / "_build" / "colab" / path.relative_to(address.ROOT)
     if body != path.read_bytes():
         return [f"{links[0]} is not {path.name}"]
     if path.suffix == ".ipynb":
