@@ -102,7 +102,7 @@ def colab(page: Page) -> list[str]:
 
 
 def downloads(page: Page) -> list[str]:
-    """A page's source can be downloaded, byte for byte; of a notebook its plain form, which opens."""
+    """A page's source can be downloaded, byte for byte; of a notebook, its plain form."""
     links, path = page.found["downloads"], source(page)
     if not path:
         return [f"downloads {link}, but has no source" for link in links]

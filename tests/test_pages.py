@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from urllib.parse import quote
 
 import pytest
@@ -222,6 +223,7 @@ def test_downloads_that_do_not_open_are_seen(tmp_path, monkeypatch):
     broken = tmp_path / "chapters" / "x.ipynb"
     broken.parent.mkdir()
     broken.write_text('{"cells": [{}], "metadata": {}, "nbformat": 4, "nbformat_minor": 4}')
+    shutil.copytree(broken.parent, tmp_path / "_build" / "colab" / "chapters")
     monkeypatch.setattr(address, "ROOT", tmp_path)
     page = Page("chapters/x.html", "", found={"downloads": [broken.as_uri()]})
     with pytest.raises(Exception, match="is not valid"):
