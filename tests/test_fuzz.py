@@ -125,7 +125,7 @@ def test_the_command_says_what_it_found_and_fails(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fuzz_readers", "--runs", "500"])
     monkeypatch.setattr(fuzz_readers, "READERS", [by_name["text"]])
     assert fuzz_readers.main() == 0
-    assert "text: 60 inputs" in capsys.readouterr().out
+    assert "text: 90 inputs" in capsys.readouterr().out
     monkeypatch.setattr(fuzz_readers, "READERS", [replace(_planted(_key_error), share=100)])
     assert fuzz_readers.main() == 1
     assert "KeyError('missing')" in capsys.readouterr().out
