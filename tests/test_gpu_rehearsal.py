@@ -115,10 +115,18 @@ def labeled_texts(vocab_size: int, b: int, t: int) -> tuple[torch.Tensor, ...]:
 
 def bert_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    rates = {"dropout": settings.dropout, "attention_dropout": settings.dropout}
-    for text, vocab_size in {"ToyWorld": 700, "WikiText-2": 34_000}.items():
-        config = BertConfig(vocab_size, n_layers=settings.n_layers, **settings.shape, **rates)
-        yield text, pretraining(config, settings.batch_size[text], settings.max_length)
+    ids = torch.randint(5, 400, (settings.batch_size, 14))
+    sizes = 400, settings.d_model, settings.n_layers, settings.n_heads, 32
+    yield (
+        "ToyWorld",
+        rehearse_masked(
+            lambda: names["MaskedLM"](names["Bert"](*sizes)),
+            lambda: (ids, ids > 200, ids),
+            lambda model, batch: names["masked_loss"](model, batch).sum(),
+        ),
+    )
+    config = BertConfig(34_000, **settings.wiki_shape)
+    yield "WikiText-2", pretraining(config, settings.pairs, config.max_length)
 
 
 def gpt_needs(names: dict[str, Any]) -> Needs:
