@@ -256,7 +256,19 @@ def word2vec_needs(names: dict[str, Any]) -> Needs:
 
 
 def glove_needs(names: dict[str, Any]) -> Needs:
-    yield "PTB", glove_step(names["settings"].big["dim"], names["settings"].big["blocks"])
+    settings = names["settings"]
+    yield "PTB", glove_step(settings.ptb["dim"], settings.ptb["blocks"])
+    yield "PTB, skip-gram", word2vec_step(settings.ptb["dim"], settings.ptb_window)
+    n = settings.filled_batch_size
+    batch = *torch.randint(900, (2, n)).unbind(), torch.ones(n)
+    yield (
+        "ToyWorld",
+        rehearse(
+            lambda: names["GloVe"](900, settings.dim),
+            lambda: batch,
+            lambda model, batch: (model(*batch[:2]) - batch[2]).square().mean(),
+        ),
+    )
 
 
 def fasttext_needs(names: dict[str, Any]) -> Needs:
