@@ -372,7 +372,7 @@ def exercise_27_6_needs(names: dict[str, Any]) -> Needs:
 NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/autoencoders.ipynb": autoencoders_needs,
     "chapters/bert.ipynb": bert_needs,
-    "chapters/bpe.ipynb": None,  # merges of bytes, without PyTorch
+    "chapters/bpe.ipynb": None,  # merges of bytes, and a table of 1,000 tokens on the CPU
     "chapters/errata.ipynb": None,  # models of a few hundred weights, on the CPU
     "chapters/exercises.ipynb": None,  # only says what is to be done
     "chapters/fasttext.ipynb": fasttext_needs,
