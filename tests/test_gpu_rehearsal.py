@@ -141,14 +141,14 @@ def seq2seq_needs(names: dict[str, Any]) -> Needs:
 
 def transformer_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    yield (
-        "reversed strings",
-        translating(
-            lambda: Seq2Seq(settings.letters + 3, **settings.shape),
-            settings.batch_size,
-            settings.longest + 2,
-        ),
-    )
+    words = torch.ones(settings.batch_size, settings.longest + 2).long()
+    loss_fn = lambda model, batch: names["loss_of"](model, *batch)  # noqa: E731
+    models = {
+        "reversed words": lambda: names["Transformer"](29, **settings.shape),
+        "GRUs": lambda: names["GRUPair"](29, 2 * settings.shape["d_model"]),
+    }
+    for label, model in models.items():
+        yield label, rehearse(model, lambda: (words[:, :-1], words), loss_fn)
 
 
 def finetuning_needs(names: dict[str, Any]) -> Needs:
