@@ -266,7 +266,19 @@ def word2vec_needs(names: dict[str, Any]) -> Needs:
 
 
 def glove_needs(names: dict[str, Any]) -> Needs:
-    yield "PTB", glove_step(names["settings"].big["dim"], names["settings"].big["blocks"])
+    settings = names["settings"]
+    yield "PTB", glove_step(settings.ptb["dim"], settings.ptb["blocks"])
+    yield "PTB, skip-gram", word2vec_step(settings.ptb["dim"], settings.ptb_window)
+    n = settings.filled_batch_size
+    batch = *torch.randint(900, (2, n)).unbind(), torch.ones(n)
+    yield (
+        "ToyWorld",
+        rehearse(
+            lambda: names["GloVe"](900, settings.dim),
+            lambda: batch,
+            lambda model, batch: (model(*batch[:2]) - batch[2]).square().mean(),
+        ),
+    )
 
 
 def fasttext_needs(names: dict[str, Any]) -> Needs:
@@ -277,8 +289,13 @@ def fasttext_needs(names: dict[str, Any]) -> Needs:
 
 def similarity_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    yield "ToyWorld", word2vec_step(max(settings.dims), settings.toy["window"])
-    yield "PTB, by piece", fasttext_step(settings.on_text["dim"], settings.on_text["window"])
+    yield "PTB, by word", word2vec_step(settings.dim, settings.window)
+    yield "PTB, by piece", fasttext_step(settings.dim, settings.window)
+    yield "PTB, from counts", glove_step(settings.dim, 64)
+
+
+def bias_needs(names: dict[str, Any]) -> Needs:
+    yield "ToyWorld", word2vec_step(names["settings"].dim)
 
 
 def exercise_27_1_needs(names: dict[str, Any]) -> Needs:
@@ -370,7 +387,8 @@ def exercise_27_6_needs(names: dict[str, Any]) -> Needs:
 NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/autoencoders.ipynb": autoencoders_needs,
     "chapters/bert.ipynb": bert_needs,
-    "chapters/bpe.ipynb": None,  # merges of bytes, without PyTorch
+    "chapters/bias.ipynb": bias_needs,
+    "chapters/bpe.ipynb": None,  # merges of bytes, and a table of 1,000 tokens on the CPU
     "chapters/errata.ipynb": None,  # models of a few hundred weights, on the CPU
     "chapters/exercises.ipynb": None,  # only says what is to be done
     "chapters/fasttext.ipynb": fasttext_needs,
