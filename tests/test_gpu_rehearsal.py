@@ -121,14 +121,24 @@ def bert_needs(names: dict[str, Any]) -> Needs:
         yield text, pretraining(config, settings.batch_size[text], settings.max_length)
 
 
+def next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    ids, targets = batch
+    return F.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
+
+
 def gpt_needs(names: dict[str, Any]) -> Needs:
-    settings = names["settings"]
-    toy = GPTConfig(700, settings.toy_width, 2, 4, max_length=settings.length)
-    yield "ToyWorld", language_modeling(toy, settings.batch, settings.length)
-    shape = settings.play_vocab, settings.play_width, settings.play_layers, 4
-    rates = {"dropout": settings.dropout, "attention_dropout": settings.dropout}
-    plays = GPTConfig(*shape, max_length=settings.play_length, **rates)
-    yield "plays", language_modeling(plays, settings.batch, settings.play_length)
+    settings, model = names["settings"], names["GPT"]
+    b, heads = settings.batch_size, settings.n_heads
+    toy = 970, settings.d_model, settings.n_layers, heads, settings.length, settings.dropout
+    plays = (settings.play_vocab, settings.play_width, settings.play_layers, 4)
+    plays = (*plays, settings.play_length, settings.play_dropout)
+    for label, sizes in {"ToyWorld": toy, "plays": plays}.items():
+        build = lambda sizes=sizes: names["initialize"](model(*sizes))  # noqa: E731
+        batch = token_batch(sizes[0], b, sizes[4])
+        yield label, rehearse(build, lambda batch=batch: batch, next_token_loss)
+    batch = token_batch(970, b, settings.length)
+    bigram = lambda: names["Bigram"](970)  # noqa: E731
+    yield "pairs", rehearse(bigram, lambda: batch, next_token_loss)
 
 
 def seq2seq_needs(names: dict[str, Any]) -> Needs:

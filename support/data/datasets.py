@@ -197,6 +197,16 @@ def minilm(*, source: str = "auto") -> Path | None:
     return found[0][0].parent if found else None
 
 
+def gpt2(*, source: str = "auto") -> Path | None:
+    """Return the folder of the smallest GPT-2: model.safetensors (548 MB) and tokenizer.json.
+
+    There is no stand-in: None where `minilm` gives None. Source: Radford et al. 2019.
+    """
+    paths = [path for path in FILES if path.startswith("gpt2/")]
+    found = _find(source, paths, instead="None")
+    return found[0][0].parent if found else None
+
+
 def from_file(path: str | Path) -> TextData:
     """Return a text of the reader's own: UTF-8, without a byte order mark, lines ended by "\\n".
 
