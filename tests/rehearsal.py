@@ -31,7 +31,6 @@ from support.models.gpt import token_batches
 from support.models.masking import Documents, PretrainingBatch, pretraining_batches
 from support.text.vocab import Corpus, Vocab
 from support.vectors import fasttext, glove, word2vec
-from support.vectors.huffman import HuffmanTree
 
 READS = (DataDependentOutputException, DynamicOutputShapeException)
 
@@ -193,7 +192,7 @@ def _has_bytes(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.layout == torch.strided
 
 
-HOLDERS = (word2vec.Table, fasttext.SubwordTable, HuffmanTree, glove._Side)
+HOLDERS = (word2vec.Table, fasttext.SubwordTable, glove._Side)
 
 
 def tensors_of(thing: Any) -> Iterator[torch.Tensor]:
@@ -224,18 +223,18 @@ def some_corpus(n_words: int = 7_000, n_tokens: int = 20_000) -> Corpus:
     return Corpus(ids, np.arange(0, n_tokens + 1, 20), Vocab(words))
 
 
-def trainer_of(dim: int, window: int, batch: int, model="skipgram", loss="negative"):
+def trainer_of(dim: int, window: int, batch: int):
     """Return a trainer on the CPU, and the first batch of its text."""
-    trainer = word2vec.Trainer(some_corpus(), model, loss, dim, window, 5, 0, torch.device("cpu"))
+    trainer = word2vec.Trainer(some_corpus(), dim, window, 5, 0, torch.device("cpu"))
     return trainer, next(trainer.subsample(0.0).batches(batch // word2vec.BLOCK))
 
 
-def word2vec_step(dim: int, window: int = 5, batch: int = 1024, **kind: str) -> Need:
+def word2vec_step(dim: int, window: int = 5, batch: int = 1024) -> Need:
     """Rehearse a step of word2vec.
 
     Its generator stays on the CPU, as there is no other; subsampling, once an epoch, is left out.
     """
-    trainer, batch = trainer_of(dim, window, batch, **kind)
+    trainer, batch = trainer_of(dim, window, batch)
     with FakeTensorMode() as mode:
         there, batch = held_on_gpu(trainer, mode), to_fake_gpu(batch, mode)
         with Made() as made:

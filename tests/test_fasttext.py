@@ -135,7 +135,7 @@ def test_a_step_equals_autograd(buckets, monkeypatch):
     corpus = Corpus.from_text(text)
     words = corpus.vocab.get_itos()
     subwords = Subwords(words, 3, 6, buckets)
-    trainer = word2vec.Trainer(corpus, "skipgram", "negative", 6, 3, 4, 0, CPU)
+    trainer = word2vec.Trainer(corpus, 6, 3, 4, 0, CPU)
     trainer.inputs = fasttext.SubwordTable(subwords, trainer.small_random(subwords.rows, 6))
     learned = trainer.inputs.table
     learned.vectors.normal_()

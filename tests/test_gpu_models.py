@@ -243,10 +243,8 @@ def test_gpt_2_needs_what_is_known_of_it():
     assert need.state == 16 * need.parameters
 
 
-@pytest.mark.parametrize("model", ["skipgram", "cbow"])
-@pytest.mark.parametrize("loss", ["negative", "hierarchical"])
-def test_every_kind_of_word2vec_stays_on_the_gpu_and_reads_nothing_from_it(model, loss):
-    assert word2vec_step(8, model=model, loss=loss).activations > 0
+def test_word2vec_stays_on_the_gpu_and_reads_nothing_from_it():
+    assert word2vec_step(8).activations > 0
 
 
 def test_a_step_of_word2vec_that_reads_or_makes_a_tensor_elsewhere_is_seen():

@@ -152,12 +152,3 @@ def test_the_order_of_equal_counts_does_not_change_between_runs():
 def test_fewer_than_two_symbols_are_refused(counts):
     with pytest.raises(ValueError, match=f"at least 2 symbols, given {len(counts)}"):
         HuffmanTree.from_counts(np.array(counts, np.int64))
-
-
-def test_to_moves_every_table():
-    tree = HuffmanTree.from_counts(np.array([1, 2, 3]))
-    moved = tree.to("meta")
-    for table in (moved.nodes, moved.turns, moved.on_path):
-        assert table.device.type == "meta"
-    assert moved.nodes.shape == tree.nodes.shape and tree.nodes.device.type == "cpu"
-    assert codes(tree.to(torch.device("cpu"))) == codes(tree)

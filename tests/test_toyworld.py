@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from support.data import toyworld, toyworld_words
+from support.data import toyworld
 from support.data.toyworld import Choice, Kind, Paragraph, Pattern, ToyWorld, zipf
 
 TEXT_SHA256 = "38b47926f167156072cc1008245db04c7c756002bdfb05a19ade61962efd1349"
@@ -352,7 +352,7 @@ def test_vocabulary(default_sentences, default_paragraphs):
 
 
 def test_form_of_sentences(default_sentences):
-    patterns = toyworld_words.SENTENCES.strip().splitlines()
+    patterns = toyworld.SENTENCES.strip().splitlines()
     assert len(patterns) >= 40
     lengths = Counter(len(s.split()) for s in default_sentences)
     assert min(lengths) == 4 and 16 <= max(lengths) <= 20 and len(lengths) >= 10
@@ -373,7 +373,7 @@ MALE |= set("brother uncle grandson grandfather nephew".split())
 FEMALE = set("woman queen girl actress princess waitress landlady bride witch duchess nun".split())
 FEMALE |= set("mother daughter sister aunt granddaughter grandmother niece".split())
 GENDER = dict.fromkeys(MALE, "he") | dict.fromkeys(FEMALE, "she")
-_, PERSONS = toyworld_words.TABLES["person"].strip().split("\n", 1)
+_, PERSONS = toyworld.TABLES["person"].strip().split("\n", 1)
 PEOPLE = {name: he for name, he in re.findall(r"(\w+) (he|she)\b", PERSONS)}
 CASES = {"he": {"he", "him", "his"}, "she": {"she", "her"}}
 
@@ -412,7 +412,7 @@ def test_topics_are_those_of_ag_news_and_balanced(default_paragraphs):
 
 def record_of(kind: str) -> dict[str, str]:
     """Return the record to which each word of a kind belongs, for words of a single record."""
-    fields, *rows = [r.split() for r in re.split(r"[\n|]", toyworld_words.TABLES[kind].strip())]
+    fields, *rows = [r.split() for r in re.split(r"[\n|]", toyworld.TABLES[kind].strip())]
     owners = defaultdict(set)
     for row in rows:
         for field, options in zip(fields, row, strict=True):

@@ -23,8 +23,6 @@ from support.vectors.word2vec import (
 from support.vectors.word_vectors import WordVectors
 
 CPU = torch.device("cpu")
-VARIANTS = list(itertools.product(["skipgram", "cbow"], ["negative", "hierarchical"]))
-all_variants = pytest.mark.parametrize(("model", "loss"), VARIANTS)
 
 
 def corpus_of(sentences, size=None):
@@ -232,7 +230,7 @@ class Reference:
     def __init__(self, trainer, before, corpus, blocks, reach, pick):
         self.trainer, self.before, self.ids = trainer, before, corpus.ids.tolist()
         self.reach = reach
-        self.noise = None if pick is None else trainer.noise[pick]
+        self.noise = trainer.noise[pick]
         self.sentence = np.repeat(np.arange(len(corpus)), np.diff(corpus.offsets))
         self.leaves, self.predictions, losses = {}, 0, []
         for block, number in enumerate(blocks.tolist()):
@@ -257,26 +255,16 @@ class Reference:
         around = [p for p in around if self.sentence[p] == self.sentence[place]]
         if not around:
             return []
-        if self.trainer.model == "skipgram":
-            [h] = self.use("in", [self.ids[place]], block, place)
-            return [self.prediction(h, block, target) for target in around]
-        rows = [self.use("in", [self.ids[p]], block, p)[0] for p in around]
-        return [self.prediction(torch.stack(rows).mean(0), block, place)]
+        [v] = self.use("in", [self.ids[place]], block, place)
+        return [self.prediction(v, block, target) for target in around]
 
-    def prediction(self, h, block, target):
-        """Return minus the log-likelihood of one word given a vector."""
+    def prediction(self, v, block, target):
+        """Return minus the log-likelihood of one context word given a center's vector."""
         self.predictions += 1
-        word = self.ids[target]
-        if self.noise is not None:
-            [context] = self.use("out", [word], block, target)
-            noise = self.use("out", self.noise[block].tolist(), block)
-            share = self.trainer.negatives / NOISE_WORDS
-            return -logsigmoid(h @ context) - share * logsigmoid(-noise @ h).sum()
-        tree, total = self.trainer.tree, 0
-        for step in range(int(tree.on_path[word].sum())):
-            [node] = self.use("out", [int(tree.nodes[word, step])], block, target, step)
-            total = total - logsigmoid(h @ node if tree.turns[word, step] else -h @ node)
-        return total
+        [context] = self.use("out", [self.ids[target]], block, target)
+        noise = self.use("out", self.noise[block].tolist(), block)
+        share = self.trainer.negatives / NOISE_WORDS
+        return -logsigmoid(v @ context) - share * logsigmoid(-noise @ v).sum()
 
     def after(self, name, rate):
         """Return a table and its sums after the step."""
@@ -302,20 +290,19 @@ def recorded_step(trainer, words, together, rate, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(torch, "randint", lambda *a, **k: draws.append(randint(*a, **k)) or draws[-1])
         loss = trainer.step(words, together, rate, report=True)
-    reach, pick = [*draws, None][:2]
+    reach, pick = draws
     assert reach.shape == (len(words), BLOCK, 1)
-    assert pick is None or pick.shape == (len(words), NOISE_WORDS)
+    assert pick.shape == (len(words), NOISE_WORDS)
     return loss, reach, pick
 
 
 @pytest.mark.parametrize("window", [1, 3, BLOCK + 3])
-@all_variants
-def test_a_step_equals_autograd(model, loss, window, monkeypatch):
+def test_a_step_equals_autograd(window, monkeypatch):
     # Sentences that end at a block's border, cross one, and have one word; a last block half full.
     lengths = [5, 1, 26, 20, 30, 2] if window < BLOCK else [2, 40, 3]
     rng = np.random.default_rng(window)
     corpus = corpus_of([rng.integers(0, 9, n) for n in lengths], size=11)
-    trainer = word2vec.Trainer(corpus, model, loss, 6, window, 3, 0, CPU)
+    trainer = word2vec.Trainer(corpus, 6, window, 3, 0, CPU)
     trainer.inputs.vectors.normal_()
     trainer.outputs.vectors.normal_()
     text = trainer.subsample(0)
@@ -338,7 +325,7 @@ def test_a_step_equals_autograd(model, loss, window, monkeypatch):
 
 def test_all_windows_are_equally_likely(monkeypatch):
     corpus = own_ids([64] * 100)
-    trainer = word2vec.Trainer(corpus, "skipgram", "negative", 2, 5, 1, 0, CPU)
+    trainer = word2vec.Trainer(corpus, 2, 5, 1, 0, CPU)
     [(words, together)] = trainer.subsample(0).batches(999)
     _, reach, _ = recorded_step(trainer, words, together, 0.1, monkeypatch)
     found = torch.bincount(reach.ravel(), minlength=6)[1:]
@@ -347,7 +334,7 @@ def test_all_windows_are_equally_likely(monkeypatch):
 
 # ---------------------------------------------------------------------------- an epoch's words
 def trainer_for(corpus, window=2, seed=0):
-    return word2vec.Trainer(corpus, "skipgram", "negative", 2, window, 5, seed, CPU)
+    return word2vec.Trainer(corpus, 2, window, 5, seed, CPU)
 
 
 @pytest.mark.parametrize("size", [1, 2, 99])
@@ -402,15 +389,12 @@ def threads():
     torch.set_num_threads(before)
 
 
-@all_variants
-def test_a_seed_repeats_the_vectors_bit_for_bit(model, loss, toy_text, threads):
+def test_a_seed_repeats_the_vectors_bit_for_bit(toy_text, threads):
     def run(n_threads, seed=3):
         threads(n_threads)
         sentences = [s.tolist() for s in itertools.islice(toy_text, 400)]
         corpus = corpus_of(sentences, len(toy_text.vocab))
-        return word2vec.train(
-            corpus, model=model, loss=loss, dim=20, epochs=1, batch=512, seed=seed, device=CPU
-        )
+        return word2vec.train(corpus, dim=20, epochs=1, batch=512, seed=seed, device=CPU)
 
     one, two = run(1), run(2)
     assert same(one, run(1)) and same(two, run(2))
@@ -420,35 +404,21 @@ def test_a_seed_repeats_the_vectors_bit_for_bit(model, loss, toy_text, threads):
     assert not np.allclose(two.vectors.matrix, run(2, seed=4).vectors.matrix, atol=1e-2)
 
 
-def loss_without_the_center(corpus, loss):
-    """Return the lowest loss a prediction of a model that knows how frequent words are, no more."""
+def loss_without_the_center(corpus):
+    """Return the lowest loss a pair of a model that knows how frequent words are, no more."""
     share = corpus.counts[corpus.counts > 0] / len(corpus.ids)
-    if loss == "hierarchical":
-        return float(-(share * np.log(share)).sum())
     noise = 5 * share**0.75 / (share**0.75).sum()
     return float((share * np.log1p(noise / share) + noise * np.log1p(share / noise)).sum())
 
 
-@all_variants
-def test_the_loss_starts_at_chance_and_ends_below_what_frequencies_alone_reach(
-    model, loss, toy_text
-):
-    result = word2vec.train(
-        toy_text, model=model, loss=loss, dim=32, subsample=0, epochs=4, batch=512, device=CPU
-    )
+def test_the_loss_starts_at_chance_and_ends_below_what_frequencies_alone_reach(toy_text):
+    result = word2vec.train(toy_text, dim=32, subsample=0, epochs=4, batch=512, device=CPU)
     assert np.isfinite(result.losses).all()
     first, last = result.losses[0], np.mean(result.losses[-20:])
-    if loss == "negative":
-        assert first == pytest.approx(6 * math.log(2), rel=1e-5)
+    assert first == pytest.approx(6 * math.log(2), rel=1e-5)
     quarters = [np.mean(part) for part in np.array_split(result.losses, 4)]
     assert quarters == sorted(quarters, reverse=True)
-    assert last < 0.9 * loss_without_the_center(toy_text, loss), (last, first)
-
-
-def test_hierarchical_losses_start_at_one_bit_a_turn():
-    corpus = corpus_of([[0, 1, 2, 3] * 8])
-    losses = word2vec.train(corpus, loss="hierarchical", dim=4, subsample=0, epochs=1).losses
-    assert losses == [pytest.approx(2 * math.log(2), rel=1e-5)]
+    assert last < 0.9 * loss_without_the_center(toy_text), (last, first)
 
 
 KINDS = [
@@ -457,17 +427,14 @@ KINDS = [
 ]
 
 
-@all_variants
-def test_words_that_share_contexts_come_out_close(model, loss):
+def test_words_that_share_contexts_come_out_close():
     rng = np.random.default_rng(0)
     lines = []
     for _ in range(1200):
         noun, verb, place = (rng.choice(words) for words in KINDS[rng.integers(2)])
         lines.append(f"the {noun} {verb} near the {place}")
     corpus = Corpus.from_text(lines)
-    vectors = word2vec.train(
-        corpus, model=model, loss=loss, dim=16, window=3, subsample=0, epochs=4, device=CPU
-    ).vectors
+    vectors = word2vec.train(corpus, dim=16, window=3, subsample=0, epochs=4, device=CPU).vectors
     animals, cars = KINDS[0][0], KINDS[1][0]
     close = [
         vectors.similarity(*two)
@@ -478,10 +445,9 @@ def test_words_that_share_contexts_come_out_close(model, loss):
     assert min(close) > 0.7 and min(close) > max(apart)
 
 
-@pytest.mark.parametrize("model", ["skipgram", "cbow"])
-def test_training_does_not_look_over_the_end_of_a_sentence(model):
+def test_training_does_not_look_over_the_end_of_a_sentence():
     corpus = Corpus.from_text(["a b", "c d"] * 400)
-    result = word2vec.train(corpus, model=model, dim=8, window=2, subsample=0, epochs=5, device=CPU)
+    result = word2vec.train(corpus, dim=8, window=2, subsample=0, epochs=5, device=CPU)
     score = result.vectors.matrix @ result.context.matrix.T
     a, b, c, d = corpus.vocab.lookup_indices(list("abcd"))
     for inside in ((a, b), (b, a), (c, d), (d, c)):
@@ -497,9 +463,8 @@ def test_what_training_gives_back(toy_text):
     assert not np.array_equal(result.vectors.matrix, result.context.matrix)
     assert all(type(value) is float for value in result.losses)
     assert result.words_per_second == result.centers_per_second > 0
-    tree = word2vec.train(toy_text, dim=3, epochs=1, subsample=1e-3, loss="hierarchical")
-    assert tree.context is None
-    assert 0 < tree.centers_per_second < 0.9 * tree.words_per_second
+    thinned = word2vec.train(toy_text, dim=3, epochs=1, subsample=1e-3)
+    assert 0 < thinned.centers_per_second < 0.9 * thinned.words_per_second
 
 
 def test_about_a_hundred_losses_an_epoch_are_kept():
@@ -533,17 +498,14 @@ def test_without_a_learning_rate_nothing_is_learned():
     assert not one.context.matrix.any()
 
 
-@all_variants
-def test_an_absurd_learning_rate_is_reported(model, loss, toy_text):
+def test_an_absurd_learning_rate_is_reported(toy_text):
     with pytest.raises(FloatingPointError, match="the loss became (nan|inf); lower lr"):
-        word2vec.train(toy_text, model=model, loss=loss, dim=4, epochs=1, lr=1e38, batch=BLOCK)
+        word2vec.train(toy_text, dim=4, epochs=1, lr=1e38, batch=BLOCK)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"model": "glove"}, "model must be 'skipgram' or 'cbow', given 'glove'"),
-        ({"loss": "softmax"}, "loss must be 'negative' or 'hierarchical', given 'softmax'"),
         ({"dim": 0}, "dim must be at least 1, got 0"),
         ({"window": 0}, "window must be at least 1, got 0"),
         ({"negatives": 0}, "negatives must be at least 1, got 0"),
@@ -560,11 +522,6 @@ def test_training_refuses_what_makes_no_sense(arguments, message):
         word2vec.train(corpus_of(TOY), **arguments)
 
 
-def test_a_tree_needs_two_words():
-    with pytest.raises(ValueError, match="at least 2 symbols"):
-        word2vec.train(Corpus.from_text("a a a"), loss="hierarchical", subsample=0)
-
-
 def test_progress_is_shown_when_asked_for_or_when_the_profile_says_so(capsys, monkeypatch):
     def shown(**arguments):
         word2vec.train(corpus_of(TOY), dim=2, subsample=0, epochs=1, **arguments)
@@ -579,11 +536,10 @@ def test_progress_is_shown_when_asked_for_or_when_the_profile_says_so(capsys, mo
     assert not shown()
 
 
-@all_variants
-def test_a_gpu_trains_like_the_cpu(model, loss, toy_text):
+def test_a_gpu_trains_like_the_cpu(toy_text):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    arguments = {"model": model, "loss": loss, "dim": 32, "subsample": 1e-3, "batch": 512}
+    arguments = {"dim": 32, "subsample": 1e-3, "batch": 512}
     gpu = word2vec.train(toy_text, **arguments, device="cuda")
     cpu = word2vec.train(toy_text, **arguments, device=CPU)
     assert np.mean(gpu.losses[-20:]) == pytest.approx(np.mean(cpu.losses[-20:]), rel=0.05)

@@ -1,7 +1,7 @@
 """ToyWorld: English-like text from a grammar in which every probability is known.
 
 A sentence fills a pattern such as "{country.capital} is the capital of {country} ." from tables
-(`toyworld_words.py` holds both). Three choices make it: a pattern; a record for each kind of thing
+(`toyworld.txt` holds both). Three choices make it: a pattern; a record for each kind of thing
 that the pattern names; and one of the options that a field offers. A paragraph draws a topic, a
 length and a first sentence, and its later sentences keep the things that the first one names.
 
@@ -19,13 +19,32 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from support import checks
-from support.data import toyworld_words
 
-TOPICS = tuple(toyworld_words.TOPICS)
+
+def _parts(path: Path) -> dict[str, str]:
+    """Return the parts of ToyWorld's file by name, those that a line `@name` asks for put in."""
+    _, *parts = re.split(r"^== (.+)\n", path.read_text(encoding="utf-8"), flags=re.M)
+    texts = {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    put_in = partial(re.sub, r"^@(\w+)$", lambda line: texts[line[1]], flags=re.M)
+    return {name: put_in(text) for name, text in texts.items()}
+
+
+def _all(kind: str) -> dict[str, str]:
+    """Return the parts of one kind, such as the tables, by the names that follow it."""
+    parts = (name.split(maxsplit=1) for name in _PARTS)
+    return {name[-1]: _PARTS[" ".join(name)] for name in parts if name[0] == kind}
+
+
+_PARTS = _parts(Path(__file__).with_name("toyworld.txt"))
+TABLES, SENTENCES = _all("table"), _PARTS["sentences"]
+_PATTERNS, _ANALOGIES = _all("topic"), _all("analogies")
+TOPICS = tuple(_PATTERNS)
 
 _UNIT = 2**53  # random() returns multiples of 1 / _UNIT
 _PRONOUNS = {"he": {"him": "him", "his": "his"}, "she": {"him": "her", "his": "her"}}
@@ -324,8 +343,8 @@ class ToyWorld:
     def analogies(self) -> dict[str, list[tuple[str, str, str, str]]]:
         """Return questions (a, b, c, d), a is to b as c is to d, by section."""
         sections = {}
-        for section, relations in toyworld_words.ANALOGIES.items():
-            pairs = [pair for relation in relations for pair in self._pairs(relation)]
+        for section, relations in _ANALOGIES.items():
+            pairs = [pair for relation in relations.splitlines() for pair in self._pairs(relation)]
             sections[section] = [one + two for one in pairs for two in pairs if one != two]
         return sections
 
@@ -360,7 +379,7 @@ def _uniform(seed: int, n: int) -> Callable[[], float]:
     return random.Random(int(seed)).random  # Python promises the same numbers in every version
 
 
-_WORLD = ToyWorld(toyworld_words.TABLES, toyworld_words.SENTENCES, toyworld_words.TOPICS)
+_WORLD = ToyWorld(TABLES, SENTENCES, _PATTERNS)
 sentences, paragraphs, text = _WORLD.sentences, _WORLD.paragraphs, _WORLD.text
 log_prob, next_token_log_probs = _WORLD.log_prob, _WORLD.next_token_log_probs
 entropy_per_token, derivations = _WORLD.entropy_per_token, _WORLD.derivations

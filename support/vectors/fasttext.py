@@ -156,7 +156,7 @@ def train(
     Source: Bojanowski et al. 2017, section 3, with a mean in place of the sum, as in their program.
     """
     device = torch.device(device or profile.device())
-    trainer = word2vec.Trainer(corpus, "skipgram", "negative", dim, window, negatives, seed, device)
+    trainer = word2vec.Trainer(corpus, dim, window, negatives, seed, device)
     words = corpus.vocab.get_itos()
     subwords = Subwords(words, min_n, max_n, buckets)
     trainer.inputs = SubwordTable(subwords, trainer.small_random(subwords.rows, dim))

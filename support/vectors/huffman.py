@@ -61,7 +61,3 @@ class HuffmanTree:
     def code_lengths(self) -> Tensor:
         """Return the length of each symbol's path in bits, (n_symbols,) int64."""
         return self.on_path.sum(1).long()
-
-    def to(self, device: torch.device | str) -> HuffmanTree:
-        """Return the same tree with its tables on a device."""
-        return HuffmanTree(self.nodes.to(device), self.turns.to(device), self.on_path.to(device))

@@ -1,7 +1,7 @@
-"""word2vec: skip-gram and CBOW with negative sampling, and with hierarchical softmax.
+"""word2vec: skip-gram with negative sampling, fast.
 
-Training goes by blocks of consecutive words. All inputs of a block meet all candidates of the same
-block in one small matrix product, and a weight matrix says how much each of these meetings counts.
+Training goes by blocks of consecutive words. All centers of a block meet all words and noise words
+of the block in one small matrix product, and a matrix of weights says how much each meeting counts.
 Most count nothing; computing them all is still several times faster than picking out the few.
 """
 
@@ -20,7 +20,6 @@ from tqdm import tqdm
 
 from support import checks, profile
 from support.text.vocab import Corpus
-from support.vectors.huffman import HuffmanTree
 from support.vectors.word_vectors import WordVectors
 
 BLOCK = 16  # words a block: small enough to waste little, large enough for fast products
@@ -32,14 +31,13 @@ NOISE_TABLE = 2**20
 class Word2Vec:
     """What training gives back.
 
-    vectors: the word vectors (of center words in skip-gram, of context words in CBOW).
-    context: the other side's vectors; None with hierarchical softmax, whose nodes are not words.
-    losses: nats a prediction (a pair in skip-gram, a word in CBOW), about 100 values an epoch.
+    vectors: of the words as centers; context: as context words.
+    losses: nats a pair, about 100 values an epoch.
     words_per_second, centers_per_second: with and without the words that subsampling left out.
     """
 
     vectors: WordVectors
-    context: WordVectors | None
+    context: WordVectors
     losses: list[float] = field(default_factory=list)
     words_per_second: float = 0.0
     centers_per_second: float = 0.0
@@ -118,8 +116,6 @@ def skipgram_examples(
 def train(
     corpus: Corpus,
     *,
-    model: str = "skipgram",
-    loss: str = "negative",
     dim: int = 100,
     window: int = 5,
     negatives: int = 5,
@@ -133,8 +129,8 @@ def train(
 ) -> Word2Vec:
     """Return word vectors trained on a corpus.
 
-    Args: model "skipgram" or "cbow"; loss "negative" or "hierarchical"; window: the largest, each
-    center draws its own from 1 … window; lr falls linearly to 0; batch: center words a step.
+    Args: window: the largest, each center draws its own from 1 … window; lr falls linearly to 0;
+    batch: center words a step.
     The same seed gives the same vectors on one machine (on a GPU only with
     `torch.use_deterministic_algorithms(True)`).
     Raises: ValueError for arguments out of range or if subsampling leaves fewer than two words;
@@ -142,14 +138,12 @@ def train(
     Source: Mikolov et al. 2013a, 2013b; AdaGrad by rows after Duchi et al. 2011.
     """
     device = torch.device(device or profile.device())
-    trainer = Trainer(corpus, model, loss, dim, window, negatives, seed, device)
+    trainer = Trainer(corpus, dim, window, negatives, seed, device)
     losses, *speeds = trainer.run(epochs, lr, subsample, batch, progress)
     words = corpus.vocab.get_itos()
-    vectors = WordVectors(words, trainer.inputs.vectors.cpu().numpy())
-    context = None
-    if loss == "negative":
-        context = WordVectors(words, trainer.outputs.vectors.cpu().numpy())
-    return Word2Vec(vectors, context, losses, *speeds)
+    sides = (trainer.inputs.vectors, trainer.outputs.vectors)
+    vectors = (WordVectors(words, side.cpu().numpy()) for side in sides)
+    return Word2Vec(*vectors, losses, *speeds)
 
 
 @dataclass
@@ -203,34 +197,27 @@ class Trainer:
     """A text, the vectors of both sides, and the steps that change the vectors by the text.
 
     inputs: a `Table`, or in its place what looks up and ascends as a `Table` does (see fasttext).
-    outputs: the `Table` of the words, or of a tree's inner nodes with hierarchical softmax.
+    outputs: the `Table` of the words as context words.
     Raises: ValueError for arguments out of range.
     """
 
     def __init__(
         self,
         corpus: Corpus,
-        model: str,
-        loss: str,
         dim: int,
         window: int,
         negatives: int,
         seed: int,
         device: torch.device,
     ):
-        if model not in ("skipgram", "cbow"):
-            raise ValueError(f"model must be 'skipgram' or 'cbow', given {model!r}")
-        if loss not in ("negative", "hierarchical"):
-            raise ValueError(f"loss must be 'negative' or 'hierarchical', given {loss!r}")
         checks.integers(1, dim=dim, window=window, negatives=negatives)
-        self.model, self.window, self.negatives = model, window, negatives
+        self.window, self.negatives = window, negatives
         self.rng = torch.Generator(device).manual_seed(seed)
         self.counts = corpus.counts
         size = len(corpus.vocab)
         self.ids = torch.from_numpy(corpus.ids).long().to(device)
         sentence = np.repeat(np.arange(len(corpus)), np.diff(corpus.offsets))
         self.sentence = torch.from_numpy(sentence).to(device)
-        self.tree = HuffmanTree.from_counts(self.counts).to(device) if loss != "negative" else None
         self.noise = torch.from_numpy(noise_table(self.counts)).long().to(device)
         self.inputs = Table(self.small_random(size, dim))
         self.outputs = Table(torch.zeros(size, dim, device=device))
@@ -299,44 +286,31 @@ class Trainer:
             1, self.window + 1, (n, BLOCK, 1), generator=self.rng, device=words.device
         )
         pairs = (together & (self.distance <= reach)).float()  # (n, BLOCK, width)
-        if self.model == "skipgram":
-            rows, mix, targets, hits = center, None, words, pairs
-        else:
-            in_window = pairs.sum(2, keepdim=True)
-            rows, mix, targets = words, pairs / in_window.clamp(min=1), center
-            hits = torch.eye(BLOCK, device=words.device) * (in_window > 0)
-        columns, label, weight = self.candidates(targets, hits)
-
+        columns, label, weight = self.candidates(words, pairs)
         u, columns = self.outputs.look_up(columns)  # (n, C, dim)
-        v, rows = self.inputs.look_up(rows)  # (n, R, dim)
-        h = v if mix is None else mix @ v  # (n, BLOCK, dim)
-        score = h @ u.mT  # (n, BLOCK, C)
+        v, rows = self.inputs.look_up(center)  # (n, BLOCK, dim)
+        score = v @ u.mT  # (n, BLOCK, C)
         error = weight * (label - torch.sigmoid(score))  # minus the gradient in the score
-        grad_h, grad_u = error @ u, error.mT @ h
-        self.inputs.ascend(rows, grad_h if mix is None else mix.mT @ grad_h, rate)
-        self.outputs.ascend(columns, grad_u, rate)
+        gradient_u = error.mT @ v
+        self.inputs.ascend(rows, error @ u, rate)
+        self.outputs.ascend(columns, gradient_u, rate)
         if not report:
             return None
         loss = (weight * F.softplus((1 - 2 * label) * score)).sum()
-        return loss / hits.sum().clamp(min=1)
+        return loss / pairs.sum().clamp(min=1)
 
-    def candidates(self, targets: Tensor, hits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the output rows that a block's inputs are scored against, with labels and weights.
+    def candidates(self, words: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what the centers of blocks are scored against, with labels and weights.
 
-        Args: targets (n, T) the words to predict; hits (n, BLOCK, T) the weight of each.
+        Args: words (n, width) of the blocks; pairs (n, BLOCK, width), 1 for a context word.
         Returns: rows (n, C), labels (n, 1, C) and weights (n, BLOCK, C).
         """
-        n = len(targets)
-        if self.tree is None:
-            pick = torch.randint(
-                len(self.noise), (n, NOISE_WORDS), generator=self.rng, device=targets.device
-            )
-            label = torch.zeros(n, 1, targets.shape[1] + NOISE_WORDS, device=targets.device)
-            label[:, :, : targets.shape[1]] = 1
-            share = hits.sum(2, keepdim=True) * (self.negatives / NOISE_WORDS)
-            weight = torch.cat([hits, share.expand(-1, -1, NOISE_WORDS)], 2)
-            return torch.cat([targets, self.noise[pick]], 1), label, weight
-        on_path = self.tree.on_path[targets]  # (n, T, depth)
-        weight = hits[:, :, :, None] * on_path[:, None]
-        turns = self.tree.turns[targets].reshape(n, 1, -1)
-        return self.tree.nodes[targets].reshape(n, -1), turns, weight.flatten(2)
+        n, width = words.shape
+        pick = torch.randint(
+            len(self.noise), (n, NOISE_WORDS), generator=self.rng, device=words.device
+        )
+        label = torch.zeros(n, 1, width + NOISE_WORDS, device=words.device)
+        label[:, :, :width] = 1
+        share = pairs.sum(2, keepdim=True) * (self.negatives / NOISE_WORDS)
+        weight = torch.cat([pairs, share.expand(-1, -1, NOISE_WORDS)], 2)
+        return torch.cat([words, self.noise[pick]], 1), label, weight
