@@ -221,8 +221,9 @@ def _check_words(words: Sequence[str], format: str) -> None:
         first = i == 0 and (word[:1] == "\ufeff" or format == "glove" and " " in word)
         if first or never.search(word) or word.strip(" ") not in ("", word):
             raise ValueError(
-                f"{word!r} cannot be written: nothing, half a character, a line end and a space before"
-                f" a number, at an end or in line 1 would not come back from the format {format}"
+                f"{word!r} cannot be written: nothing, half a character, a line end and a space "
+                "before a number, at an end or in line 1 would not come back from the format "
+                f"{format}"
             )
 
 
