@@ -282,9 +282,10 @@ def glove_needs(names: dict[str, Any]) -> Needs:
 
 
 def fasttext_needs(names: dict[str, Any]) -> Needs:
+    """The model of the page is trained on the CPU, and so is left out."""
     ptb = names["settings"].ptb
-    yield "PTB, by word", word2vec_step(ptb["dim"], batch=ptb["batch"])
-    yield "PTB, by piece", fasttext_step(ptb["dim"], batch=ptb["batch"])
+    yield "PTB, by word", word2vec_step(ptb["dim"])
+    yield "PTB, by piece", fasttext_step(ptb["dim"])
 
 
 def similarity_needs(names: dict[str, Any]) -> Needs:
