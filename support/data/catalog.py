@@ -148,6 +148,7 @@ _add(
     "gpt2/{name}",
     [
         "https://huggingface.co/openai-community/gpt2/resolve/607a30d783dfa663caf39e06633721c8d4cfcd7e/{name}",
+        "https://huggingface.co/openai-community/gpt2/resolve/e7da7f221d5bf496a48136c0cd264e630fe9fcc8/{name}",
     ],
     {
         "tokenizer.json": (1_355_256, "8414cab924d8b9b33013f0d221c5862f365ee9be39c5c2bfae8a5a9e970478a6"),
