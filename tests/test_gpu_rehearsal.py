@@ -143,10 +143,15 @@ def gpt_needs(names: dict[str, Any]) -> Needs:
 
 def seq2seq_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    options = settings.shape | {"max_length": 64, "norm_first": True}
-    for label in ("number_run", "german_run"):
-        b = getattr(settings, label)["batch_size"]
-        yield label, translating(lambda: Seq2Seq(200, 200, **options), b, 64)
+    d, width, heads = settings.d_model, settings.width, (settings.n_heads, settings.n_layers)
+    ids = torch.ones(settings.batch_size, 24).long()
+    for label, model in {
+        "one code": lambda: names["OneCode"](200, d, width),
+        "looks back": lambda: names["LookBack"](200, d, width),
+        "Transformer": lambda: names["Seq2Seq"](200, d, *heads),
+        "one averaged code": lambda: names["Averaged"](200, d, *heads),
+    }.items():
+        yield label, rehearse(model, lambda: (ids, ids), lambda m, b: names["loss_of"](m, *b))
 
 
 def transformer_needs(names: dict[str, Any]) -> Needs:
