@@ -43,7 +43,8 @@ window.course = {
       const name = box.outerHTML.slice(0, 120);
       const title = box.querySelector(":scope > :is(summary, .admonition-title)");
       const own = [...box.querySelectorAll("p, pre, img, table, mjx-container")].filter(
-        (e) => !title.contains(e) && e.parentElement.closest(HIDING) === box &&
+        (e) => !title.contains(e) && !e.closest("[role=tooltip]") &&
+          e.parentElement.closest(HIDING) === box &&
           (e.matches("img") || e.textContent.trim()));
       const visible = (e) =>
         e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) &&

@@ -214,7 +214,7 @@ def _seeds() -> dict[str, tuple[bytes, ...]]:
     made = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "v"
-        for format in ("glove", "word2vec", "word2vec-binary"):
+        for format in ("glove", "word2vec"):
             WordVectors(words, matrix).save(path, format)
             made[format] = path.read_bytes()
     return {
@@ -224,7 +224,6 @@ def _seeds() -> dict[str, tuple[bytes, ...]]:
             b". . . 0.5 -1 2e-3\na 1 2 3\n",
             b"1 2\nb 0.5 1\n",
         ),
-        "binary": (made["word2vec-binary"], b"1 1\na \0\0\0\0\n"),
         "pieces": (
             "\n".join([*SPECIALS, "play", "##ing", "chess", ",", "naive"]).encode() + b"\n",
         ),
@@ -238,10 +237,9 @@ def _readers() -> list[Reader]:
     headings = (b"3 2\n", b"999999999 300\n", b"7 999999999999\n", b"0 0\n", b" 5\n", b"1 1")
     lines = (b"[PAD]\n", b"[MASK]\n", b"##", b"##\n")
     return [
-        Reader("vectors, any text", seeds["text"], headings, _vectors(None), 12),
-        Reader("vectors, glove", seeds["text"], headings, _vectors("glove"), 8),
-        Reader("vectors, word2vec", seeds["text"], headings, _vectors("word2vec"), 8),
-        Reader("vectors, binary", seeds["binary"], headings, _vectors("word2vec-binary"), 20),
+        Reader("vectors, any text", seeds["text"], headings, _vectors(None), 20),
+        Reader("vectors, glove", seeds["text"], headings, _vectors("glove"), 14),
+        Reader("vectors, word2vec", seeds["text"], headings, _vectors("word2vec"), 14),
         Reader("vocab.txt", seeds["pieces"], lines, _wordpiece, 16, "vocab.txt"),
         Reader("text", seeds["lines"], (b"a", b".\n"), _text, 18),
         Reader("questions", seeds["questions"], (b": ", b":", b"a b c d\n"), _questions, 18),

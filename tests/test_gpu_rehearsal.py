@@ -129,34 +129,49 @@ def bert_needs(names: dict[str, Any]) -> Needs:
     yield "WikiText-2", pretraining(config, settings.pairs, config.max_length)
 
 
+def next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    ids, targets = batch
+    return F.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
+
+
 def gpt_needs(names: dict[str, Any]) -> Needs:
-    settings = names["settings"]
-    toy = GPTConfig(700, settings.toy_width, 2, 4, max_length=settings.length)
-    yield "ToyWorld", language_modeling(toy, settings.batch, settings.length)
-    shape = settings.play_vocab, settings.play_width, settings.play_layers, 4
-    rates = {"dropout": settings.dropout, "attention_dropout": settings.dropout}
-    plays = GPTConfig(*shape, max_length=settings.play_length, **rates)
-    yield "plays", language_modeling(plays, settings.batch, settings.play_length)
+    settings, model = names["settings"], names["GPT"]
+    b, heads = settings.batch_size, settings.n_heads
+    toy = 970, settings.d_model, settings.n_layers, heads, settings.length, settings.dropout
+    plays = (settings.play_vocab, settings.play_width, settings.play_layers, 4)
+    plays = (*plays, settings.play_length, settings.play_dropout)
+    for label, sizes in {"ToyWorld": toy, "plays": plays}.items():
+        build = lambda sizes=sizes: names["initialize"](model(*sizes))  # noqa: E731
+        batch = token_batch(sizes[0], b, sizes[4])
+        yield label, rehearse(build, lambda batch=batch: batch, next_token_loss)
+    batch = token_batch(970, b, settings.length)
+    bigram = lambda: names["Bigram"](970)  # noqa: E731
+    yield "pairs", rehearse(bigram, lambda: batch, next_token_loss)
 
 
 def seq2seq_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    options = settings.shape | {"max_length": 64, "norm_first": True}
-    for label in ("number_run", "german_run"):
-        b = getattr(settings, label)["batch_size"]
-        yield label, translating(lambda: Seq2Seq(200, 200, **options), b, 64)
+    d, width, heads = settings.d_model, settings.width, (settings.n_heads, settings.n_layers)
+    ids = torch.ones(settings.batch_size, 24).long()
+    for label, model in {
+        "one code": lambda: names["OneCode"](200, d, width),
+        "looks back": lambda: names["LookBack"](200, d, width),
+        "Transformer": lambda: names["Seq2Seq"](200, d, *heads),
+        "one averaged code": lambda: names["Averaged"](200, d, *heads),
+    }.items():
+        yield label, rehearse(model, lambda: (ids, ids), lambda m, b: names["loss_of"](m, *b))
 
 
 def transformer_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    yield (
-        "reversed strings",
-        translating(
-            lambda: Seq2Seq(settings.letters + 3, **settings.shape),
-            settings.batch_size,
-            settings.longest + 2,
-        ),
-    )
+    words = torch.ones(settings.batch_size, settings.longest + 2).long()
+    loss_fn = lambda model, batch: names["loss_of"](model, *batch)  # noqa: E731
+    models = {
+        "reversed words": lambda: names["Transformer"](29, **settings.shape),
+        "GRUs": lambda: names["GRUPair"](29, 2 * settings.shape["d_model"]),
+    }
+    for label, model in models.items():
+        yield label, rehearse(model, lambda: (words[:, :-1], words), loss_fn)
 
 
 def finetuning_needs(names: dict[str, Any]) -> Needs:
@@ -264,19 +279,37 @@ def word2vec_needs(names: dict[str, Any]) -> Needs:
 
 
 def glove_needs(names: dict[str, Any]) -> Needs:
-    yield "PTB", glove_step(names["settings"].big["dim"], names["settings"].big["blocks"])
+    settings = names["settings"]
+    yield "PTB", glove_step(settings.ptb["dim"], settings.ptb["blocks"])
+    yield "PTB, skip-gram", word2vec_step(settings.ptb["dim"], settings.ptb_window)
+    n = settings.filled_batch_size
+    batch = *torch.randint(900, (2, n)).unbind(), torch.ones(n)
+    yield (
+        "ToyWorld",
+        rehearse(
+            lambda: names["GloVe"](900, settings.dim),
+            lambda: batch,
+            lambda model, batch: (model(*batch[:2]) - batch[2]).square().mean(),
+        ),
+    )
 
 
 def fasttext_needs(names: dict[str, Any]) -> Needs:
+    """The model of the page is trained on the CPU, and so is left out."""
     ptb = names["settings"].ptb
-    yield "PTB, by word", word2vec_step(ptb["dim"], batch=ptb["batch"])
-    yield "PTB, by piece", fasttext_step(ptb["dim"], batch=ptb["batch"])
+    yield "PTB, by word", word2vec_step(ptb["dim"])
+    yield "PTB, by piece", fasttext_step(ptb["dim"])
 
 
 def similarity_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    yield "ToyWorld", word2vec_step(max(settings.dims), settings.toy["window"])
-    yield "PTB, by piece", fasttext_step(settings.on_text["dim"], settings.on_text["window"])
+    yield "PTB, by word", word2vec_step(settings.dim, settings.window)
+    yield "PTB, by piece", fasttext_step(settings.dim, settings.window)
+    yield "PTB, from counts", glove_step(settings.dim, 64)
+
+
+def bias_needs(names: dict[str, Any]) -> Needs:
+    yield "ToyWorld", word2vec_step(names["settings"].dim)
 
 
 def exercise_27_1_needs(names: dict[str, Any]) -> Needs:
@@ -368,7 +401,8 @@ def exercise_27_6_needs(names: dict[str, Any]) -> Needs:
 NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/autoencoders.ipynb": autoencoders_needs,
     "chapters/bert.ipynb": bert_needs,
-    "chapters/bpe.ipynb": None,  # merges of bytes, without PyTorch
+    "chapters/bias.ipynb": bias_needs,
+    "chapters/bpe.ipynb": None,  # merges of bytes, and a table of 1,000 tokens on the CPU
     "chapters/errata.ipynb": None,  # models of a few hundred weights, on the CPU
     "chapters/exercises.ipynb": None,  # only says what is to be done
     "chapters/fasttext.ipynb": fasttext_needs,

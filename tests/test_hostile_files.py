@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from fuzz_readers import _limits
 
 from support.data import readers
 from support.text.wordpiece import SPECIALS, WordPieceTokenizer
@@ -69,38 +67,6 @@ def test_vectors_with_unusual_words_are_read(tmp_path, content, words):
 )
 def test_text_that_is_no_vectors_is_refused(tmp_path, content, message):
     refused(WordVectors.load, write(tmp_path, content), message)
-
-
-ONE = np.ones(2, "<f4").tobytes()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "expected a heading"),
-        (b"2 2\na " + ONE, "vector 2 of 2: the file ends early"),
-        (b"1 2\na " + ONE[:-1], "vector 1 of 1: the file ends early"),
-        (b"1 2\na " + ONE + b"\nb " + ONE, "the file goes on"),
-        (b"1 2\n" + b"a" * 2000, "the file ends early"),
-        (b"1 2\n " + ONE, "vector 1 of 1.*'' is no word"),
-        (b"1 2\n\xff " + ONE, "vector 1 of 1.*can't decode"),
-        (b"1 1\na \0\0\x80\x7f", "vector 1 of 1.*not finite"),
-        (b"1 0\na ", "need a matrix"),
-        (b"0 2\n", "holds no vectors"),
-        (b"-1 2\n", "expected a heading"),
-        (b"999999999 300\na " + ONE, "vector 2 of 999999999|the file ends early"),
-        (b"1 999999999999\na " + ONE, "vector 1 of 1: the file ends early"),
-        (b"1 " + b"9" * 19 + b"\na " + ONE, "vector 1 of 1: the file ends early"),
-        (b"1 " + b"9" * 50 + b"\na " + ONE, "expected a heading"),
-    ],
-)
-def test_bytes_that_are_no_vectors_are_refused(tmp_path, content, message):
-    with _limits():  # what is announced is not asked of the memory
-        refused(
-            lambda path: WordVectors.load(path, "word2vec-binary"),
-            write(tmp_path, content),
-            message,
-        )
 
 
 # Questions.

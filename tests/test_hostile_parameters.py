@@ -139,8 +139,6 @@ TABLE = [
       for name in ("dim", "window", "negatives", "epochs", "batch")),
     *((train(kind), name, (-1, NAN, "1", True)) for kind in (word2vec, fasttext)
       for name in ("lr", "subsample")),
-    (train(word2vec), "model", ("skip", None, 1)),
-    (train(word2vec), "loss", ("softmax", None)),
     (train(fasttext), "buckets", SIZES),
     (train(fasttext), "min_n", (0, 1, 7, -1, 2.5, True, NAN)),
     (train(fasttext), "max_n", (0, 2, -1, 4.5, True, NAN)),

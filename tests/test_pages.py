@@ -23,6 +23,7 @@ SEARCHES = {
     "词元": "chapters/bpe",
     "WordPiece": "chapters/pretrained_models",
     "3CosAdd": "chapters/similarity_and_analogy",
+    "WEAT": "chapters/bias",
     "dropout": "chapters/training",
     "LSTM": "chapters/text_encoders",
     "注意力": "chapters/transformer",

@@ -144,3 +144,14 @@ _add(
         "model.safetensors": (90_868_376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
     },
 )
+_add(
+    "gpt2/{name}",
+    [
+        "https://huggingface.co/openai-community/gpt2/resolve/607a30d783dfa663caf39e06633721c8d4cfcd7e/{name}",
+        "https://huggingface.co/openai-community/gpt2/resolve/e7da7f221d5bf496a48136c0cd264e630fe9fcc8/{name}",
+    ],
+    {
+        "tokenizer.json": (1_355_256, "8414cab924d8b9b33013f0d221c5862f365ee9be39c5c2bfae8a5a9e970478a6"),
+        "model.safetensors": (548_105_171, "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707"),
+    },
+)

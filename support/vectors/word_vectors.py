@@ -9,7 +9,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from mmap import ACCESS_READ, mmap
 from typing import BinaryIO
 
 import numpy as np
@@ -18,7 +17,7 @@ from support import checks
 from support.data.files import whole_file
 
 Question = tuple[str, str, str, str]
-FORMATS = ("glove", "word2vec", "word2vec-binary")
+FORMATS = ("glove", "word2vec")
 BATCH = 512  # analogy questions answered at a time, which bounds the memory
 
 
@@ -162,10 +161,10 @@ class WordVectors:
         return None if None in rows else rows
 
     def save(self, path: str | os.PathLike, format: str = "glove") -> None:
-        """Write a file: "glove" (text), "word2vec" (text with a heading) or "word2vec-binary".
+        """Write a text file: "glove", or "word2vec", which has a heading line.
 
-        The file appears whole or not at all. Text keeps 9 digits, which float32 survives, and holds
-        words with spaces in them, as glove.840B has; the binary format does not.
+        The file appears whole or not at all. It keeps 9 digits, which float32 survives, and holds
+        words with spaces in them, as glove.840B has.
         Raises: ValueError for another format, or a word that would not come back from it.
         """
         _check_format(format)
@@ -174,16 +173,14 @@ class WordVectors:
             if format != "glove":
                 file.write(f"{len(self)} {self.dim}\n".encode())
             for word, vector in zip(self.words, self.matrix, strict=True):
-                if format == "word2vec-binary":
-                    file.write(word.encode() + b" " + vector.astype("<f4").tobytes() + b"\n")
-                else:
-                    numbers = " ".join(f"{x:.9g}" for x in vector.tolist())
-                    file.write(f"{word} {numbers}\n".encode())
+                numbers = " ".join(f"{x:.9g}" for x in vector.tolist())
+                file.write(f"{word} {numbers}\n".encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike, format: str | None = None) -> WordVectors:
-        """Return the vectors of a file; without `format`, text with or without a heading.
+        """Return the vectors of a text file; without `format`, with or without a heading.
 
+        Word2vec's binary files are not read here; gensim's KeyedVectors turns them into text.
         A word that comes again is left out with a warning. Raises: ValueError naming the line for
         a missing or extra column, a field that is no number, or a number that is not finite; and
         for a file that ends too early or goes on after as many vectors as its heading promises.
@@ -194,8 +191,7 @@ class WordVectors:
         again = []
         try:
             with open(path, "rb") as file:
-                binary = format == "word2vec-binary"
-                for word, vector in _read_binary(file) if binary else _read_text(file, format):
+                for word, vector in _read_text(file, format):
                     if word in rows:
                         again.append(word)
                     else:
@@ -220,16 +216,14 @@ _NUMBER_AFTER_SPACE = re.compile(rb" -*[0-9]")  # a field too many, not a part o
 
 def _check_words(words: Sequence[str], format: str) -> None:
     """Raise ValueError for a word that would not come back from a file of this format."""
-    lost, spaces = " -*[0-9]", "a space before a number, at an end or in line 1"
-    if format == "word2vec-binary":
-        lost, spaces = "[\0- ]", "a space or control character"
-    never = re.compile(f"^$|[\ud800-\udfff\n]|{lost}")
+    never = re.compile("^$|[\ud800-\udfff\n]| -*[0-9]")
     for i, word in enumerate(words):
         first = i == 0 and (word[:1] == "\ufeff" or format == "glove" and " " in word)
         if first or never.search(word) or word.strip(" ") not in ("", word):
             raise ValueError(
-                f"{word!r} cannot be written: nothing, half a character, a line end and "
-                f"{spaces} would not come back from the format {format}"
+                f"{word!r} cannot be written: nothing, half a character, a line end and a space "
+                "before a number, at an end or in line 1 would not come back from the format "
+                f"{format}"
             )
 
 
@@ -270,37 +264,6 @@ def _read_text(file: BinaryIO, format: str | None) -> Iterator[tuple[str, np.nda
         found += 1
     if promised not in (None, found):
         raise ValueError(f"the heading promises {promised} vectors, the file holds {found}")
-
-
-def _read_binary(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield words and vectors (dim,) float32 of word2vec's binary format.
-
-    Raises: ValueError naming the vector at fault, or for other than the number that was promised.
-    """
-    heading = file.readline(64).split()
-    if not _is_heading(heading):
-        raise ValueError(f"expected a heading 'words dimensions', found {heading}")
-    n_words, dim = map(int, heading)
-    data, start = mmap(file.fileno(), 0, access=ACCESS_READ), file.tell()
-    spaces = "a word with a space, which this format cannot hold, leads to this error too"
-    for number in range(1, n_words + 1):
-        space = data.find(b" ", start)
-        end = space + 1 + 4 * dim
-        try:
-            if space < 0 or end > len(data):
-                raise ValueError("the file ends early")
-            word = data[start:space].lstrip(b"\n")  # some programs end a vector with one
-            vector = np.frombuffer(data[space + 1 : end], "<f4")
-            if len(word) > 1000 or re.search(rb"[\0-\x1f]", word):
-                raise ValueError(f"{word[:40]!r} is no word: too long, or a control character")
-            if not np.isfinite(vector).all():
-                raise ValueError("a number that is not finite")
-            yield _word(word), vector
-        except ValueError as error:
-            raise ValueError(f"vector {number} of {n_words}: {error} ({spaces})") from None
-        start = end
-    if data[start : start + 2].strip():
-        raise ValueError(f"the file goes on after the {n_words} vectors of its heading ({spaces})")
 
 
 def _is_heading(fields: Sequence[bytes]) -> bool:
