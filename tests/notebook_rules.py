@@ -256,13 +256,7 @@ FORM: tuple[Rule, ...] = (
 RULES = (*FORM, proven)
 # Notebooks whose proof stands in view as yet: an assertion in any cell of a section counts there.
 PROOF_IN_VIEW = """
-<<<<<<< HEAD
-autoencoders errata exercises fasttext finetuning glove gpt pretrained_models questions seq2seq
-similarity_and_analogy text_encoders training transformer vae
-=======
-autoencoders bert errata exercises finetuning pretrained_models questions
-text_encoders training vae
->>>>>>> main
+autoencoders errata exercises finetuning pretrained_models questions text_encoders training vae
 exercise_27_1 exercise_27_2 exercise_27_3 exercise_27_4 exercise_27_5 exercise_27_6
 """.split()
 
