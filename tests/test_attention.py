@@ -498,30 +498,6 @@ def test_in_cross_attention_the_memory_is_projected_once(seed, steps, spare, dty
             assert cache.length == 7
 
 
-@given(rows=st.lists(st.integers(0, 2), min_size=1, max_size=6), seed=seeds)
-@quick
-def test_select_goes_on_with_other_rows_as_if_they_had_been_there(rows, seed):
-    torch.manual_seed(seed)
-    layer, x, memory = layer_and_inputs(b=3, t=6)
-    index = torch.tensor(rows)
-    own, cross = KeyValueCache(6), KeyValueCache(7)
-    with torch.no_grad():
-        layer(x[:, :4], is_causal=True, cache=own)
-        layer(x[:, :4], memory, cache=cross)
-        own.select(index)
-        cross.select(index)
-        assert (own.length, cross.length) == (4, 7)
-        rest = x[index, 4:]
-        close(layer(rest, is_causal=True, cache=own), layer(x, is_causal=True)[index, 4:])
-        close(layer(rest, memory[index], cache=cross), layer(x, memory)[index, 4:])
-
-
-def test_selecting_from_an_empty_cache_leaves_it_empty():
-    cache = KeyValueCache(3)
-    cache.select(torch.tensor([0, 0]))
-    assert cache.keys is None and cache.length == 0
-
-
 def test_a_cache_hands_out_all_that_it_was_given():
     cache = KeyValueCache(5)
     k, v = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.text import bpe
-from support.text.bpe import BPETokenizer
-from support.text.pieces import PieceCache
+from support.text.bpe import BPETokenizer, PieceCache
+from tests.library_bpe import library_twin
 
 TEXT = (
     "The lowest of the lower houses is low, lower than the newest of the wider ones.\n"
@@ -383,17 +383,17 @@ def test_letters_and_numbers_are_those_of_the_library():
         assert bpe.pre_tokenize(text) == theirs
 
 
-def test_the_library_reads_our_file(tokenizer):
-    library = pytest.importorskip("tokenizers")
-    theirs = library.Tokenizer.from_str(tokenizer.to_tokenizer_json())
+def test_the_library_with_our_merges_gives_the_same(tokenizer):
+    theirs = library_twin(tokenizer)
     text = TEXT + "<pad> and <|end|>"
     assert theirs.encode(text).ids == tokenizer.encode(text)
     assert theirs.decode(tokenizer.encode(TEXT)) == TEXT
     assert theirs.get_vocab() == tokenizer.vocab
     trained = json.loads(library_tokenizer([TEXT], 400, ["<|end|>", "<pad>"]).to_str())
     ours = json.loads(theirs.to_str())
-    for name in ("added_tokens", "pre_tokenizer", "model"):
-        assert trained[name] == ours[name]
+    assert trained["added_tokens"] == ours["added_tokens"]
+    for name in ("vocab", "merges"):
+        assert trained["model"][name] == ours["model"][name]
 
 
 REAL = {

@@ -103,22 +103,6 @@ def test_the_loss_and_its_gradients_are_the_librarys(library, tmp_path, seed, dt
         close(ours.get_parameter(f"{own}.weight").grad, their_weight.grad)
 
 
-@exact_types
-@seeds(6)
-def test_padding_at_the_left_is_the_librarys_with_mask_and_positions(
-    library, tmp_path, seed, dtype
-):
-    theirs, ours = both_models(library, tmp_path, seed, dtype)
-    t = some(2, 9)
-    padding = torch.tensor([0, 1, t - 1])
-    ids = torch.randint(ours.config.vocab_size, (3, t))
-    real = torch.arange(t) >= padding[:, None]
-    where = (torch.arange(t) - padding[:, None]).clamp(min=0)
-    with torch.no_grad():
-        expected = theirs(ids, attention_mask=real.long(), position_ids=where).logits
-        close(ours.logits(ours(ids, padding=padding))[real], expected[real])
-
-
 # ----------------------------------------------------------------------------------- causality
 @exact_types
 @seeds(10)
@@ -159,41 +143,18 @@ def test_positions_count_from_zero_and_each_has_its_own_vector():
     assert used.tolist() == [True] * 6 + [False] * 10
 
 
-# --------------------------------------------------------------------------- padding and cache
-@exact_types
-@seeds(10)
-def test_padding_at_the_left_is_as_no_padding(seed, dtype):
-    torch.manual_seed(seed)
-    model = small_gpt(dtype=dtype)
-    lengths = [some(1, 9) for _ in range(some(1, 4))]
-    t = max(lengths)
-    padding = torch.tensor([t - n for n in lengths])
-    ids = torch.randint(19, (len(lengths), t))
-    other = torch.where(torch.arange(t) < padding[:, None], 5, ids)
-    with torch.no_grad():
-        together, again = model(ids, padding=padding), model(other, padding=padding)
-        for i, n in enumerate(lengths):
-            close(together[i, t - n :], model(ids[i : i + 1, t - n :])[0])
-            assert torch.equal(together[i, t - n :], again[i, t - n :])
-    assert together.isfinite().all()
-
-
-@pytest.mark.parametrize("padded", [True, False])
+# --------------------------------------------------------------------------------------- cache
 @exact_types
 @seeds(8)
-def test_with_the_cache_in_pieces_is_as_the_whole(seed, dtype, padded):
+def test_with_the_cache_in_pieces_is_as_the_whole(seed, dtype):
     torch.manual_seed(seed)
     model = small_gpt(dtype=dtype, max_length=20)
     parts = [some(1, 5) for _ in range(some(1, 4))]
     ids = torch.randint(19, (3, sum(parts)))
-    padding = torch.tensor([0, parts[0] - 1, parts[0] // 2]) if padded else None
     cache = model.new_cache(sum(parts))
-    real = torch.ones(ids.shape, dtype=torch.bool)
-    if padded:
-        real = torch.arange(sum(parts)) >= padding[:, None]
     with torch.no_grad():
-        pieces = [model(piece, cache=cache, padding=padding) for piece in ids.split(parts, dim=1)]
-        close(torch.cat(pieces, dim=1)[real], model(ids, padding=padding)[real])
+        pieces = [model(piece, cache=cache) for piece in ids.split(parts, dim=1)]
+        close(torch.cat(pieces, dim=1), model(ids))
     assert [part.length for part in cache] == [sum(parts)] * 2
 
 
@@ -315,8 +276,6 @@ def test_sizes_that_make_no_model_are_refused():
         GPT(GPTConfig(9, 8, 1, 4, activation="swish"))
     with pytest.raises(ValueError, match="max_length must be at least 1, got 0"):
         GPT(GPTConfig(9, 8, 1, 4, max_length=0))
-    with pytest.raises(ValueError, match=r"attn_mask must be .*got \(1, 3, 3\)"):
-        small_gpt()(torch.zeros(2, 3).long(), padding=torch.tensor([1]))
 
 
 # ---------------------------------------------------------------------------------- the batches

@@ -142,7 +142,6 @@ TABLE = [
     (train(fasttext), "buckets", SIZES),
     (train(fasttext), "min_n", (0, 1, 7, -1, 2.5, True, NAN)),
     (train(fasttext), "max_n", (0, 2, -1, 4.5, True, NAN)),
-    (make(fasttext.ngrams), "word", (None, 5)),
     (make(glove.count, corpus=CORPUS), "window", SIZES),
     (make(glove.weight, counts=np.ones(2)), "x_max", (0, -1, NAN)),
     *((make(glove.train, counts=COUNTS, progress=False), name, SIZES)

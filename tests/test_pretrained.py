@@ -23,7 +23,7 @@ from support.models.bert import (
     TokenClassifier,
 )
 from support.models.gpt import GPT, GPTConfig
-from support.models.pretrained import load_bert, load_gpt, save, to_torch
+from support.models.pretrained import load_bert, load_gpt, save
 from support.models.transformer import (
     Decoder,
     Encoder,
@@ -35,6 +35,7 @@ from support.models.transformer import (
     record_weights,
 )
 from tests.exactness import EXACT_TYPES, close, rounded_anew
+from tests.pytorch_modules import to_torch
 
 quick = settings(max_examples=5, derandomize=True, database=None, deadline=None)
 NO_POOLER = pytest.mark.filterwarnings("ignore:.*has no pooler")
@@ -694,13 +695,3 @@ def test_to_torch_gives_the_same_output(module):
         close(ours(y, x), theirs(y, x))
     else:
         close(ours(y), theirs(y))
-
-
-def test_what_pytorch_has_no_counterpart_of_is_refused():
-    block = TransformerBlock(D, HEADS, FF, activation="gelu_tanh")
-    with pytest.raises(ValueError, match="no gelu_tanh"):
-        to_torch(block)
-    with pytest.raises(ValueError, match="no gelu_tanh"):
-        to_torch(Encoder(1, D, HEADS, FF, activation="gelu_tanh"))
-    with pytest.raises(ValueError, match="PyTorch has no counterpart of FeedForward"):
-        to_torch(block.feed_forward)

@@ -1,6 +1,5 @@
 """Sequence to sequence: scale, tying, every place of dropout, causality, decoding in steps."""
 
-import itertools
 import math
 
 import pytest
@@ -188,23 +187,6 @@ def test_decoding_in_steps_gives_the_logits_of_one_pass(chunks, norm_first, dtyp
         cache = model.stack.decoder.new_cache(t + spare, 5 + spare)
         pieces = [model.decode(part, memory, mask, cache) for part in target.split(chunks, 1)]
         close(torch.cat(pieces, 1), model(source, target, LENGTHS))
-
-
-@given(rows=st.lists(st.integers(0, 2), min_size=1, max_size=5))
-@quick
-def test_a_beam_goes_on_with_the_rows_it_selects(rows):
-    model, rows = small().eval(), torch.tensor(rows)
-    source, target = ids()
-    more = torch.randint(TARGET, (len(rows), 2))
-    with torch.no_grad():
-        memory, mask = model.encode(source, LENGTHS)
-        cache = model.stack.decoder.new_cache(6, 5)
-        model.decode(target, memory, mask, cache)
-        for part in itertools.chain(*cache):
-            part.select(rows)
-        out = model.decode(more, memory[rows], mask[rows], cache)
-        whole = model(source[rows], torch.cat((target[rows], more), 1), LENGTHS[rows])
-    close(out, whole[:, 4:])
 
 
 # ------------------------------------------------------------------------------------ learning

@@ -355,23 +355,6 @@ def test_decoding_in_steps_gives_what_one_pass_gives(seed, chunks, dtype, norm_f
     assert [(own.length, cross.length) for own, cross in cache] == [(t, 5)] * 2
 
 
-@given(seed=seeds, rows=st.lists(st.integers(0, 2), min_size=1, max_size=5))
-@quick
-def test_decoding_goes_on_with_selected_rows(seed, rows):
-    torch.manual_seed(seed)
-    decoder, rows = drawn(Decoder(2, *SIZES)), torch.tensor(rows)
-    x, memory = torch.randn(3, 4, D), torch.randn(3, 5, D)
-    rest = torch.randn(len(rows), 2, D)
-    cache = decoder.new_cache(6, 5)
-    with torch.no_grad():
-        decoder(x, memory, cache=cache)
-        for part in itertools.chain(*cache):
-            part.select(rows)
-        out = decoder(rest, memory[rows], cache=cache)
-        expected = decoder(torch.cat((x[rows], rest), 1), memory[rows])
-    close(out, expected[:, 4:])
-
-
 def test_a_cache_does_not_take_another_batch_or_more_than_its_capacity():
     decoder, cache = Decoder(2, *SIZES), Decoder(2, *SIZES).new_cache(3, 5)
     x, memory = torch.randn(2, 3, D), torch.randn(2, 5, D)

@@ -17,7 +17,6 @@ from support.models.transformer import (
     KeyValueCache,
     Positions,
     TransformerBlock,
-    causal_mask,
     embed,
     linear_cross_entropy,
 )
@@ -91,27 +90,18 @@ class GPT(nn.Module):
         ids: torch.Tensor,
         *,
         cache: list[KeyValueCache] | None = None,
-        padding: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return hidden states (B, T, d_model); see logits for what comes next.
 
-        Args: ids (B, T); with a cache (new_cache), those since the last call; padding (B,) tells
-        how many positions at the left of each row stand for nothing.
+        Args: ids (B, T); with a cache (new_cache), those since the last call.
         Raises: ValueError for ids outside the vocabulary, or more positions than max_length.
         """
         x = embed(self.tokens, ids)  # (B, T, d_model)
         past = cache[0].length if cache else 0
-        length = ids.shape[1]
-        mask = None
-        where = self.positions(length, past)  # (T, d_model); checks the length
-        if padding is not None:
-            index = torch.arange(past + length, device=ids.device) - padding[:, None]
-            where = self.positions.weight[index[:, past:].clamp(min=0)]  # (B, T, d_model)
-            mask = causal_mask(length, past, ids.device) & (index >= 0)[:, None]
-        x = self.dropout(x + where)
+        x = self.dropout(x + self.positions(ids.shape[1], past))  # which checks the length
         for i, layer in enumerate(self.layers):
             own = (cache[i], None) if cache else None
-            x = layer(x, attn_mask=mask, is_causal=mask is None, cache=own)
+            x = layer(x, is_causal=True, cache=own)
         return self.final_norm(x)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
@@ -221,15 +211,15 @@ def generate(
 ) -> list[list[int]]:
     """Return what model writes after each prompt: new ids, of which a stop token is the last.
 
-    Args: prompts (B, T), or B lists of ids of any lengths from 1; new_tokens, the most for each;
+    Args: prompts (B, T), or B lists of T ids; new_tokens, the most for each;
     temperature (0 is greedy), top_k and top_p as in next_token_probabilities. The same seed draws
     the same text, with or without the cache (but for rounding).
-    Raises: ValueError for an empty prompt, arguments out of range, ids outside the vocabulary,
-    logits that give no distribution, or if the longest prompt and new_tokens do not fit into the
-    model's positions.
+    Raises: ValueError for prompts empty or of unlike lengths, arguments out of range, ids outside
+    the vocabulary, logits that give no distribution, or if a prompt and new_tokens do not fit into
+    the model's positions.
     """
     _check_sampling(temperature, top_k, top_p)
-    ids, padding = _align(prompts, next(model.parameters()).device)
+    ids = _prompts(prompts, next(model.parameters()).device)
     most = model.config.max_length
     checks.integers(1, new_tokens=new_tokens)
     if ids.shape[1] + new_tokens - 1 > most:
@@ -249,7 +239,7 @@ def generate(
     model.eval()
     try:
         for _ in range(new_tokens):
-            states = model(fresh if use_cache else ids, cache=cache, padding=padding)
+            states = model(fresh if use_cache else ids, cache=cache)
             logits = model.logits(states[:, -1])  # (B, V)
             if temperature == 0:
                 _check_logits(logits)
@@ -272,23 +262,15 @@ def generate(
     return [_until(row, set(stop)) for row in rows]
 
 
-def _align(prompts, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return prompts (B, T) with the last tokens in line, and how much is padding at the left."""
-    if isinstance(prompts, torch.Tensor):
-        if prompts.dim() != 2 or not prompts.numel():
-            raise ValueError(f"prompts must be (B, T), not empty, got {tuple(prompts.shape)}")
-        return prompts.to(device), None
-    if isinstance(prompts, str) or any(isinstance(prompt, int | str) for prompt in prompts):
-        raise ValueError(f"prompts must be lists of ids, one for each text, got ids: {prompts}")
-    lengths = [len(prompt) for prompt in prompts]
-    if not lengths or min(lengths) == 0:
-        raise ValueError(f"prompts must not be empty, got lengths {lengths}")
-    longest = max(lengths)
-    rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
-    if min(lengths) == longest:
-        return torch.tensor(rows, device=device), None
-    padding = torch.tensor([longest - n for n in lengths], device=device)
-    return torch.tensor(rows, device=device), padding
+def _prompts(prompts, device: torch.device) -> torch.Tensor:
+    """Return prompts (B, T) on the device."""
+    try:
+        ids = torch.as_tensor(prompts, device=device)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"prompts must be lists of ids of one length, got {prompts!r}") from error
+    if ids.dim() != 2 or not ids.numel():
+        raise ValueError(f"prompts must be (B, T), not empty, got {tuple(ids.shape)}")
+    return ids
 
 
 def _until(row: list[int], stop: set[int]) -> list[int]:

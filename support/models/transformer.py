@@ -241,11 +241,6 @@ class KeyValueCache:
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def select(self, rows: torch.Tensor) -> None:
-        """Keep the given rows (any number, repeats allowed) of the batch: what beam search does."""
-        if self.keys is not None:
-            self.keys, self.values = self.keys[rows], self.values[rows]
-
 
 class MultiHeadAttention(nn.Module):
     """Attention in n_heads sub-spaces at once, as self-attention or over a memory.

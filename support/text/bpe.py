@@ -7,22 +7,35 @@ Radford et al. 2019, section 2.2 (bytes as the alphabet, the pattern that splits
 from __future__ import annotations
 
 import heapq
-import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
 
 import regex
 
 from support import checks
-from support.text.pieces import SPACE, PieceCache, code_points
 
 Pair = tuple[int, int]
 
+# White space as Unicode has it, without the control characters on which the libraries differ.
+_SPACE = r"\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+
+
+def _code_points(ranges: str) -> str:
+    r"""Return ranges of code points as a character class of `regex` has them.
+
+    >>> _code_points("61D 890-8E2")
+    '\\U0000061d\\U00000890-\\U000008e2'
+    """
+    return "".join(
+        "-".join(f"\\U{int(end, 16):08x}" for end in span.split("-")) for span in ranges.split()
+    )
+
+
 # Letters and numbers that Unicode assigned after version 16, the one `tokenizers` 0.23 knows.
 # Taking them out keeps ids the same whatever the version of `regex`.
-_AFTER_UNICODE_16 = code_points(
+_AFTER_UNICODE_16 = _code_points(
     "558 58B-58C 88F C5C CDC 208F 209D-209F A7CE-A7CF A7D2 A7D4 A7DD-A7F1 AB6C-AB6D "
     "107BB-107BF 10940-10959 10EC5-10EEE 11B0A 11DB0-11DF1 1246F-1247F 12550-12686 "
     "16EA0-16ED3 16FF2-16FF6 187F8-187FF 18CD6-18CDA 18D09-191D2 1B123-1B128 1B168 1D6A6 "
@@ -35,7 +48,7 @@ _PRE_TOKEN = regex.compile(
 )
 # The same with one class, "no white space", in place of three. It cuts at fewer places and is three
 # times as fast; to cut each different stretch once more gives the same as to cut the whole text.
-_BLANK = rf"\x0b\x0c\x85{SPACE}"
+_BLANK = rf"\x0b\x0c\x85{_SPACE}"
 _STRETCH = re.compile(rf" ?[^{_BLANK}]+|[{_BLANK}]+(?![^{_BLANK}])|[{_BLANK}]+")
 
 
@@ -152,6 +165,24 @@ def _merge(ids: list[int], ranks: dict[Pair, Pair]) -> list[int]:
     return [i for i in ids if i >= 0]
 
 
+class PieceCache(dict[str, Sequence]):
+    """What a function gives for pieces of text, computed at the first look-up of each.
+
+    A long piece hardly ever comes again and is not kept. A full cache is emptied.
+    """
+
+    def __init__(self, compute: Callable[[str], Sequence], most: int = 1 << 17, longest: int = 64):
+        self.compute, self.most, self.longest = compute, most, longest
+
+    def __missing__(self, piece: str) -> Sequence:
+        found = self.compute(piece)
+        if len(piece) <= self.longest:
+            if len(self) >= self.most:
+                self.clear()
+            self[piece] = found
+        return found
+
+
 class BPETokenizer:
     """Byte-level BPE tokenizer: any text to ids and back.
 
@@ -255,29 +286,6 @@ class BPETokenizer:
     def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
         """Return the text of `ids`; bytes that are not UTF-8 are treated as `bytes.decode` says."""
         return self.decode_bytes(ids).decode("utf-8", errors)
-
-    def to_tokenizer_json(self) -> str:
-        """Return the `tokenizer.json` from which `tokenizers` builds the same tokenizer.
-
-        Merges are written "a b", which every release reads; those before 0.20 know nothing else.
-        """
-        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-        by_id = sorted(self.special_tokens.items(), key=lambda item: item[1])
-        settings = {
-            "version": "1.0",
-            "added_tokens": [
-                {"id": i, "content": token, "special": True, **flags} for token, i in by_id
-            ],
-            "pre_tokenizer": byte_level,
-            "decoder": byte_level,
-            "model": {
-                "type": "BPE",
-                "vocab": self.vocab,
-                "merges": [" ".join(merge) for merge in self.merges],
-            },
-        }
-        return json.dumps(settings, ensure_ascii=False)
 
     def _encode_stretch(self, stretch: str) -> tuple[int, ...]:
         """Return the ids of a stretch of text: one pre-token, or several one after the other."""

@@ -26,27 +26,14 @@ from support.vectors.word_vectors import WordVectors
 BUCKETS = 2_000_000  # as fastText has them
 
 
-def ngrams(word: str, min_n: int = 3, max_n: int = 6) -> list[str]:
-    """Return a word's character n-grams between the marks < and >, short ones first.
-
-    Raises: ValueError unless 2 <= min_n <= max_n.
-    Source: Bojanowski et al. 2017, section 3.2.
-
-    >>> ngrams("her", 3, 4)
-    ['<he', 'her', 'er>', '<her', 'her>']
-    """
-    checks.text(word=word)
-    _check_lengths(min_n, max_n)
-    marked = f"<{word}>"
-    return [marked[i : i + n] for n in range(min_n, max_n + 1) for i in range(len(marked) - n + 1)]
-
-
 def ngram_hashes(words: list[str], min_n: int, max_n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the hashes of all words' n-grams, (n,) uint32, and the number of each's word, (n,).
 
-    A word's hashes are in the order of `ngrams`, the words' mixed; hash % buckets is the bucket.
-    Raises: ValueError as `ngrams`. Source: FNV-1a (Fowler, Noll and Vo) over UTF-8 bytes, each
-    widened with its sign, as fastText's dictionary.cc does.
+    The n-grams are those of a word between the marks < and >, short ones first, the words' mixed;
+    hash % buckets is the bucket.
+    Raises: ValueError unless 2 <= min_n <= max_n. Source: Bojanowski et al. 2017, section 3.2; for
+    the hash, FNV-1a (Fowler, Noll and Vo) over UTF-8 bytes, each widened with its sign, as
+    fastText's dictionary.cc does.
     """
     checks.strings(words=words)
     _check_lengths(min_n, max_n)
@@ -77,7 +64,7 @@ class Subwords:
     rows: their number; row_of_bucket: of each bucket in use; row_of_word: (n_words,).
     members, owners, weights: (n,) a row, a word that has it, its share in that word's mean; in
     order of the words. offsets: (n_words + 1,) where each word's members start.
-    Raises: ValueError as `ngrams`, or without a bucket.
+    Raises: ValueError as `ngram_hashes`, or without a bucket.
     """
 
     def __init__(self, words: list[str], min_n: int, max_n: int, buckets: int):
