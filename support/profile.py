@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import textwrap
 from dataclasses import make_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ def settings(*, real: bool = True, **values: Any) -> Any:
     chosen = _chosen("settings", values, PROFILES.index(name() if real else "smoke"))
     origin = "" if real or name() == "smoke" else " (smoke's values, as the real data are missing)"
     items = [f"{setting} {_shown(value)}" for setting, value in chosen.items()]
-    print(*_lines(f"{name()}{origin}: ", items), sep="\n")
+    print(_wrapped(f"{name()}{origin}: ", items))
     return make_dataclass("Settings", chosen, frozen=True)(**chosen)
 
 
@@ -70,16 +71,11 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def _lines(head: str, items: list[str], width: int = 80) -> list[str]:
-    """Return the items behind the head, separated by commas, as many on a line as fit."""
-    lines = [head + ", ".join(items[:1])]
-    for item in items[1:]:
-        lines[-1] += ","
-        if len(lines[-1]) + len(item) + 2 <= width:  # a space before, a comma after
-            lines[-1] += f" {item}"
-        else:
-            lines.append(f"  {item}")
-    return lines
+def _wrapped(head: str, items: list[str]) -> str:
+    """Return the items behind the head, separated by commas, in lines of at most 80 characters."""
+    whole = head + ", ".join(item.replace(" ", "\xa0") for item in items)  # no break in an item
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(whole, 80, subsequent_indent="  ", **options).replace("\xa0", " ")
 
 
 def device() -> torch.device:
