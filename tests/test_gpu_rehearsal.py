@@ -403,6 +403,7 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/bert.ipynb": bert_needs,
     "chapters/bias.ipynb": bias_needs,
     "chapters/bpe.ipynb": None,  # merges of bytes, and a table of 1,000 tokens on the CPU
+    "chapters/compression.ipynb": None,  # trains nothing
     "chapters/errata.ipynb": None,  # models of a few hundred weights, on the CPU
     "chapters/exercises.ipynb": None,  # only says what is to be done
     "chapters/fasttext.ipynb": fasttext_needs,

@@ -32,7 +32,7 @@ SEARCHES = {
     "beam search": "chapters/seq2seq",
     "束搜索": "chapters/seq2seq",
     "Viterbi": "chapters/finetuning",
-    "Huffman": "chapters/autoencoders",
+    "Huffman": "chapters/compression",
     "重参数化": "chapters/vae",
     "principal components": "solutions/exercise_27_4",
 }
