@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
-from support.models.gpt import GPT, GPTConfig, language_model_loss, token_batches
+from support.models.gpt import GPT, GPTConfig, language_model_loss
 from support.models.masking import Documents, pretraining_batches
 from support.models.seq2seq import Seq2Seq
 from support.training import fit
@@ -49,8 +49,8 @@ def gpt():
     model = GPT(
         GPTConfig(40, 16, n_layers=2, n_heads=2, max_length=8, dropout=0.0, attention_dropout=0.0)
     )
-    ids = np.random.default_rng(0).integers(40, size=200)
-    return model, token_batches(ids, 4, 8), language_model_loss
+    windows = torch.from_numpy(np.random.default_rng(0).integers(40, size=(24, 9)))
+    return model, lambda _: [(w[:, :-1], w[:, 1:]) for w in windows.split(4)], language_model_loss
 
 
 def documents():

@@ -27,7 +27,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from support.models.gpt import token_batches
 from support.models.masking import Documents, PretrainingBatch, pretraining_batches
 from support.text.vocab import Corpus, Vocab
 from support.vectors import fasttext, glove, word2vec
@@ -302,8 +301,8 @@ def texts(vocab_size: int = 40, b: int = 6, t: int = 11) -> tuple[torch.Tensor, 
 
 
 def token_batch(vocab_size: int, b: int, t: int) -> tuple[torch.Tensor, torch.Tensor]:
-    ids = np.random.default_rng(0).integers(vocab_size, size=b * t + 1)
-    return next(token_batches(ids, b, t)(0))
+    windows = torch.randint(vocab_size, (b, t + 1))
+    return windows[:, :-1], windows[:, 1:]
 
 
 def classes_loss(model, batch):

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
-from support.models.gpt import GPT, GPTConfig, language_model_loss, token_batches
+from support.models.gpt import GPT, GPTConfig, language_model_loss
 from support.models.pretrained import load_gpt
 from tests.exactness import EXACT_TYPES, close, rounded_anew
+from tests.gpt_batches import token_batches
 
 exact_types = pytest.mark.parametrize("dtype", EXACT_TYPES, ids=str)
 
@@ -278,78 +277,7 @@ def test_sizes_that_make_no_model_are_refused():
         GPT(GPTConfig(9, 8, 1, 4, max_length=0))
 
 
-# ---------------------------------------------------------------------------------- the batches
-@given(
-    n=st.integers(2, 120),
-    batch_size=st.integers(1, 5),
-    length=st.integers(1, 9),
-    seed=st.integers(0, 99),
-    dtype=st.sampled_from([np.int64, np.int32, np.uint16]),
-)
-@settings(max_examples=80, derandomize=True, database=None, deadline=None)
-def test_each_token_is_a_target_once_at_most(n, batch_size, length, seed, dtype):
-    flat = np.arange(n).astype(dtype)  # so that an id tells its place
-    if n < batch_size * length + 1:
-        with pytest.raises(ValueError, match=f"needs {batch_size * length + 1} ids, got {n}"):
-            token_batches(flat, batch_size, length)
-        return
-    for epoch in range(3):
-        batches = list(token_batches(flat, batch_size, length, seed=seed)(epoch))
-        for ids, targets in batches:
-            assert ids.shape == targets.shape == (batch_size, length)
-            assert ids.dtype == targets.dtype == torch.int64
-            assert torch.equal(targets, ids + 1)
-            assert torch.equal(ids, ids[:, :1] + torch.arange(length))
-        seen = torch.cat([targets.flatten() for _, targets in batches])
-        assert len(seen.unique()) == len(seen)
-        assert seen.min() >= 1 and seen.max() <= n - 1
-        starts = torch.cat([ids[:, 0] for ids, _ in batches])
-        assert len((starts % length).unique()) == 1, "windows follow one another without a gap"
-        # Less than a batch is left out, and what is before the start and after the last window.
-        assert len(seen) > n - 1 - batch_size * length - 2 * (length - 1)
-
-
-def test_real_ids_are_taken_as_they_stand():
-    flat = np.random.default_rng(0).integers(50, size=300)
-    windows = {tuple(flat[i : i + 8]) for i in range(293)}
-    for ids, targets in token_batches(torch.from_numpy(flat), 4, 7)(0):
-        assert all(
-            (*row, last) in windows
-            for row, last in zip(ids.tolist(), targets[:, -1].tolist(), strict=True)
-        )
-
-
-def test_batches_are_shuffled_and_other_ones_in_another_epoch():
-    flat = np.arange(1000)
-
-    def starts(seed, epoch):
-        return torch.cat([ids[:, 0] for ids, _ in token_batches(flat, 4, 10, seed=seed)(epoch)])
-
-    batches = token_batches(flat, 4, 10)
-    first = [ids.tolist() for ids, _ in batches(0)]
-    assert first == [ids.tolist() for ids, _ in batches(0)], "an epoch can be gone through again"
-    assert torch.equal(starts(0, 0), starts(0, 0))
-    assert not torch.equal(starts(0, 0), starts(1, 0))
-    assert not torch.equal(starts(0, 0), starts(0, 1))
-    assert not torch.equal(starts(0, 0), starts(0, 0).sort().values)
-    assert {int(starts(0, epoch)[0]) % 10 for epoch in range(100)} == set(range(10))
-
-
-@pytest.mark.parametrize(
-    ("ids", "batch_size", "length", "message"),
-    [
-        (np.zeros((2, 50), dtype=int), 2, 3, r"ids must be integers \(N,\), got .*\(2, 50\)"),
-        (np.zeros(50), 2, 3, "ids must be integers .*float64"),
-        (np.zeros(50, dtype=int), 0, 3, "batch_size must be at least 1, got 0"),
-        (np.zeros(50, dtype=int), 2, 0, "length must be at least 1, got 0"),
-        (np.zeros(6, dtype=int), 2, 3, "a batch of 2 x 3 needs 7 ids, got 6"),
-    ],
-)
-def test_arrays_that_give_no_batch_are_refused(ids, batch_size, length, message):
-    with pytest.raises(ValueError, match=message):
-        token_batches(ids, batch_size, length)
-
-
+# --------------------------------------------------------------------------------- the training
 def test_a_model_learns_a_text_that_repeats_itself():
     torch.manual_seed(0)
     model = GPT(GPTConfig(5, 16, 1, 2, max_length=8, dropout=0.0, attention_dropout=0.0))

@@ -28,7 +28,6 @@ BPE = BPETokenizer.train("the cat", 260)
 PIECES = wordpiece.WordPieceTokenizer([*wordpiece.SPECIALS, "a"])
 GPT = gpt.GPT(gpt.GPTConfig(vocab_size=9, d_model=4, n_layers=1, n_heads=2, max_length=8))
 BERT = bert.Bert(bert.BertConfig(9, 4, 1, 2, 8, 8))
-IDS = np.arange(30) % 9
 PICTURES = torch.zeros(4, 2, 2, dtype=torch.uint8)
 SIZES = (0, -1, 2.5, True, NAN, "3", None)  # for what must be a positive integer
 ONES = torch.ones(2, 3)
@@ -61,7 +60,6 @@ def fit(**given):
     )
 
 
-tokens = make(gpt.token_batches, ids=IDS, batch_size=2, length=3)
 pairs = make(masking.pretraining_batches, documents=DOCUMENTS, batch_size=2)
 mask = make(
     masking.mask_tokens,
@@ -163,10 +161,6 @@ TABLE = [
     (mask, "random_ids", (np.array([], int),)),
     (mask, "ids", (np.full(3, 7), np.full((3, 2), 7))),
     (mask, "choosable", (np.ones((2, 3), int), np.ones(3, bool))),
-    (tokens, "batch_size", (*SIZES, 99)),
-    (tokens, "length", (*SIZES, 99)),
-    (tokens, "seed", (-1, 0.5, None)),
-    (tokens, "ids", (IDS / 2, IDS.reshape(2, 15), IDS[:6], [])),
     (pictures, "batch_size", SIZES),
     (pictures, "images", (PICTURES.float(), PICTURES[0], PICTURES[:0], PICTURES.numpy(), None)),
     # models
@@ -280,7 +274,7 @@ def test_what_cannot_be_meant_is_refused_with_one_clear_error(i):
 def test_the_good_values_of_the_table_are_taken():
     for call in (lines, learned, examples, next_token, generate, loss, block, s2s, mask, fit):
         call()
-    for call in (pairs, tokens, pictures):
+    for call in (pairs, pictures):
         next(iter(call()(0)))
     for kind in (word2vec, fasttext):
         train(kind, dim=2, batch=16, subsample=0)()
@@ -290,7 +284,6 @@ def test_the_good_values_of_the_table_are_taken():
 
 def test_integers_of_numpy_are_integers():
     assert counted(min_freq=np.int64(2)).get_itos() == ["a"]
-    assert len(list(tokens(batch_size=np.int32(2), length=np.uint8(3))(0))) == 4
     assert gpt_config(d_model=np.int64(4), n_layers=0).config.d_model == 4
 
 

@@ -11,7 +11,7 @@ import pytest
 from fuzz_readers import _limits
 
 from support.data import datasets, readers
-from support.models import gpt, masking
+from support.models import masking
 from support.text import vocab
 from support.text.bpe import BPETokenizer
 from support.text.wordpiece import SPECIALS, WordPieceTokenizer
@@ -240,15 +240,6 @@ def test_pairs_of_any_text_are_made_or_refused(text):
 def test_a_text_without_a_sentence_has_no_documents(text):
     with pytest.raises(ValueError, match="no token left"):
         masking.Documents.from_text(text)
-
-
-@every_text
-def test_windows_of_any_text(text):
-    ids = BYTES.encode(text)
-    batches = gpt.token_batches(np.array(ids), 1, min(4, len(ids) - 1))
-    assert all(set(x.flatten().tolist()) <= set(ids) for batch in batches(0) for x in batch)
-    with pytest.raises(ValueError, match=f"needs {len(ids) + 1} ids, got {len(ids)}"):
-        gpt.token_batches(np.array(ids), 1, len(ids))
 
 
 # A line of 10 MB.

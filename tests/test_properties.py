@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -229,20 +228,6 @@ def test_a_center_sees_all_words_within_one_reach_of_its_sentence(lengths, windo
     if len(corpus.vocab) > 1:
         assert not (made.negatives == made.contexts[:, None]).any()
     assert made.negatives.shape == (len(made.centers), 3)
-
-
-@given(st.lists(st.integers(0, 30), min_size=8, max_size=60), st.integers(1, 4), seeds)
-@quick
-def test_windows_are_pieces_of_the_text_and_their_targets_the_next_tokens(ids, length, seed):
-    size = max(1, (len(ids) - 1) // (2 * length))
-    batches = gpt.token_batches(np.array(ids), size, length, seed=seed)
-    text = "".join(map(chr, ids))
-    for batch, (x, y) in enumerate(batches(0)):
-        assert x.shape == y.shape == (size, length) and batch < len(ids)
-        for row, target in zip(x.tolist(), y.tolist(), strict=True):
-            assert "".join(map(chr, [*row, target[-1]])) in text and row[1:] == target[:-1]
-    for first, second in zip(batches(1), batches(1), strict=True):
-        assert torch.equal(first[0], second[0])
 
 
 # Texts from a model.

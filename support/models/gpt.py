@@ -1,12 +1,11 @@
-"""GPT by hand: the decoder-only language model, its loss, its batches, and what it writes."""
+"""GPT by hand: the decoder-only language model, its loss, and what it writes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -123,39 +122,6 @@ def language_model_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tenso
     states = model(ids).flatten(0, 1)  # (B * T, d_model)
     weight = model.get_parameter("tokens.weight")
     return linear_cross_entropy(states, weight, None, targets.flatten())
-
-
-def token_batches(
-    ids: np.ndarray | torch.Tensor, batch_size: int, length: int, *, seed: int = 0
-) -> Callable[[int], Iterator[tuple[torch.Tensor, torch.Tensor]]]:
-    """Return the batches of an epoch, for training.fit: ids (B, length), and targets one later.
-
-    Epoch e cuts the flat array ids (N,) into windows from a random start, so that each token is a
-    target once at most, and shuffles them; a rest that fills no batch is left out.
-    Raises: ValueError if ids are not flat integers, or too few for one batch.
-    """
-    flat = torch.as_tensor(ids)
-    if flat.dim() != 1 or flat.is_floating_point():
-        raise ValueError(f"ids must be integers (N,), got {flat.dtype} {tuple(flat.shape)}")
-    checks.integers(1, batch_size=batch_size, length=length)
-    checks.integers(0, seed=seed)
-    if len(flat) < batch_size * length + 1:
-        needed = batch_size * length + 1
-        raise ValueError(f"a batch of {batch_size} x {length} needs {needed} ids, got {len(flat)}")
-
-    def batches(epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        rng = np.random.default_rng([seed, epoch])
-        # What is left of the text after whole windows, of which one batch at least must remain.
-        slack = min(length - 1, len(flat) - 1 - batch_size * length)
-        starts = np.arange(rng.integers(slack + 1), len(flat) - length, length)
-        rng.shuffle(starts)
-        for i in range(0, len(starts) - batch_size + 1, batch_size):
-            # Slices, since PyTorch 2.3 takes no list of places in an array of 16-bit ids.
-            cut = [flat[start : start + length + 1].long() for start in starts[i : i + batch_size]]
-            windows = torch.stack(cut)  # (B, T + 1)
-            yield windows[:, :-1], windows[:, 1:]
-
-    return batches
 
 
 COLDEST = 1e-6  # below, quotients of logits would leave float32; 0 is the limit
