@@ -11,8 +11,6 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from support.vectors.word_vectors import WordVectors
-
 if TYPE_CHECKING:
     import torch
 
@@ -71,43 +69,6 @@ def loss_curve(
     ax.set(xlabel="epochs", ylabel=f"loss ({unit})")
     if ax.get_legend_handles_labels()[1]:
         ax.legend()
-    return ax
-
-
-def scatter_words(
-    vectors: WordVectors, groups: Mapping[str, Sequence[str]], *, arrows: bool = False
-) -> Axes:
-    """Return a map of words: the two main directions (PCA) of the vectors of all groups together.
-
-    Args: groups: label -> words, each group in its own color and marker; arrows: draw one from
-    each word of the first group to the word at the same place in the second.
-    Raises: KeyError for a word without a vector; ValueError for fewer than three words, or for
-    arrows between groups of unequal length.
-    """
-    from sklearn.decomposition import PCA  # a second of loading that most notebooks do without
-
-    words = [word for group in groups.values() for word in group]
-    if len(words) < 3:
-        raise ValueError(f"a map needs at least 3 words, given {len(words)}")
-    sizes = [len(group) for group in groups.values()]
-    if arrows and (len(sizes) < 2 or sizes[0] != sizes[1]):
-        raise ValueError(f"arrows need two groups of one length, given groups of {sizes}")
-    places = PCA(2, svd_solver="full").fit_transform(np.stack([vectors[w] for w in words]))
-    _, ax = plt.subplots(figsize=(7, 5))
-    start, spans = 0, []
-    for i, (label, group) in enumerate(groups.items()):
-        part = places[start : start + len(group)]
-        spans.append(part)
-        start += len(group)
-        ax.scatter(*part.T, color=COLORS[i % 7], marker=MARKERS[i % 7], s=22, label=label)
-        for word, place in zip(group, part, strict=True):
-            ax.annotate(word, place, xytext=(4, 3), textcoords="offset points", fontsize=9)
-    if arrows:
-        for tail, head in zip(*spans[:2], strict=True):
-            ax.annotate("", head, tail, arrowprops={"arrowstyle": "->", "color": "gray", "lw": 0.7})
-    ax.set(xlabel="first principal component", ylabel="second principal component")
-    ax.margins(0.12)
-    ax.legend()
     return ax
 
 

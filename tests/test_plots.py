@@ -8,10 +8,8 @@ import torch
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.colors import to_hex  # noqa: E402
 
 from support import plots  # noqa: E402
-from support.vectors.word_vectors import WordVectors  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -109,83 +107,6 @@ def test_a_curve_of_nothing_is_refused(losses):
 def test_a_mean_of_no_values_is_refused(smooth):
     with pytest.raises(ValueError, match=f"smooth must be at least 1, given {smooth}"):
         plots.loss_curve([1.0], smooth=smooth)
-
-
-# ------------------------------------------------------------------------------- scatter_words
-GROUPS = {"countries": ["France", "Italy", "Spain"], "capitals": ["Paris", "Rome", "Madrid"]}
-
-
-@pytest.fixture
-def vectors():
-    words = [word for group in GROUPS.values() for word in group]
-    rng = np.random.default_rng(0)
-    return WordVectors(["other", *words], 10 + rng.normal(size=(7, 5)) * [9, 1, 5, 1, 1])
-
-
-def test_each_word_stands_at_its_place_under_its_name(vectors):
-    ax = draws(plots.scatter_words(vectors, GROUPS))
-    words = [word for group in GROUPS.values() for word in group]
-    assert [text.get_text() for text in ax.texts] == words
-    offsets = np.concatenate([np.asarray(part.get_offsets()) for part in ax.collections])
-    np.testing.assert_allclose([text.xy for text in ax.texts], offsets)
-    assert [part.get_label() for part in ax.collections] == list(GROUPS)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(GROUPS)
-    colors = [to_hex(part.get_facecolor()[0]).upper() for part in ax.collections]
-    assert colors == list(plots.COLORS[:2])
-    shapes = [part.get_paths()[0].vertices.tolist() for part in ax.collections]
-    assert shapes[0] != shapes[1]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == (
-        "first principal component",
-        "second principal component",
-    )
-
-
-def test_the_map_shows_the_two_main_directions_of_these_words_alone(vectors):
-    ax = plots.scatter_words(vectors, GROUPS)
-    places = np.array([text.xy for text in ax.texts])
-    matrix = np.stack([vectors[text.get_text()] for text in ax.texts]).astype(float)
-    matrix -= matrix.mean(0)
-    u, s, _ = np.linalg.svd(matrix, full_matrices=False)
-    expected = u[:, :2] * s[:2]
-    signs = np.sign((places * expected).sum(0))
-    np.testing.assert_allclose(places, expected * signs, atol=1e-4)
-    assert np.var(places[:, 0]) > np.var(places[:, 1])
-
-
-def test_arrows_lead_from_the_first_group_to_the_second(vectors):
-    plain = draws(plots.scatter_words(vectors, GROUPS))
-    assert not [text for text in plain.texts if text.arrow_patch]
-    ax = draws(plots.scatter_words(vectors, {**GROUPS, "more": ["other"]}, arrows=True))
-    places = {text.get_text(): text.xy for text in ax.texts if not text.arrow_patch}
-    arrows = [text for text in ax.texts if text.arrow_patch]
-    assert len(arrows) == 3
-    for arrow, tail, head in zip(arrows, *GROUPS.values(), strict=True):
-        np.testing.assert_allclose(arrow.xy, places[head])
-        np.testing.assert_allclose(arrow.xyann, places[tail])
-
-
-def test_many_groups_still_differ():
-    words = [f"w{i}" for i in range(8)]
-    vectors = WordVectors(words, np.random.default_rng(0).normal(size=(8, 4)))
-    ax = draws(plots.scatter_words(vectors, {word: [word] for word in words}))
-    assert len(ax.collections) == 8
-
-
-def test_a_map_needs_three_known_words(vectors):
-    with pytest.raises(ValueError, match="at least 3 words, given 2"):
-        plots.scatter_words(vectors, {"a": ["France"], "b": ["Paris"]})
-    with pytest.raises(KeyError, match="no vector for 'Frances'; nearest spellings: France"):
-        plots.scatter_words(vectors, {"a": ["Frances", "Paris", "Rome"]})
-    assert not plt.get_fignums()
-
-
-@pytest.mark.parametrize(
-    "groups", [{"one": ["France", "Italy", "Spain"]}, {"two": ["France", "Italy"], "one": ["Rome"]}]
-)
-def test_arrows_need_two_groups_of_one_length(vectors, groups):
-    with pytest.raises(ValueError, match=r"two groups of one length, given groups of \["):
-        plots.scatter_words(vectors, groups, arrows=True)
-    assert not plt.get_fignums()
 
 
 # ------------------------------------------------------------------------------------ heat_map
