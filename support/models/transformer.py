@@ -204,6 +204,9 @@ class Dropout(nn.Module):
         keep = bits >= min(round(2**16 * self.p), 2**16 - 1) - 2**15  # must fit in an int16
         return x * keep.to(x.dtype).mul_(1.0 / (1.0 - self.p))
 
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
 
 class KeyValueCache:
     """The keys and values (B, H, length, d) that one attention layer has computed so far.

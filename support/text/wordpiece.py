@@ -101,7 +101,7 @@ class WordPieceTokenizer:
                 split_chinese=given.get("tokenize_chinese_chars", True),
             )
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: {error}") from None
+            raise ValueError(f"{vocab}: {error}") from None
 
     def words(self, text: str) -> list[str]:
         """Return the words and punctuation marks of a text, cleaned, before they become pieces."""
