@@ -197,28 +197,30 @@ def pretrained_needs(names: dict[str, Any]) -> Needs:
 
 def text_encoders_needs(names: dict[str, Any]) -> Needs:
     settings, n_words = names["settings"], 40_000  # of AG News seen five times
-    yield "word2vec", word2vec_step(settings.word2vec["dim"])
-    table = lambda: torch.zeros(n_words, settings.dim)  # noqa: E731
-    models = {
-        "bag of vectors": lambda: names["Bag"](table(), settings.dim),
-        "TextCNN": lambda: names["TextCNN"](table()),
-        "RNN": lambda: names["Recurrent"](table(), nn.RNN),
-        "LSTM": lambda: names["Recurrent"](table(), nn.LSTM),
-        "GRU": lambda: names["Recurrent"](table(), nn.GRU),
-        "LSTM + attention": lambda: names["Attentive"](table()),
+    d, hidden = settings.d, settings.hidden
+    yield "word2vec", word2vec_step(d)
+    last = names["LastState"]
+    look_back = lambda: names["LookBack"](nn.LSTM(d, hidden, batch_first=True), hidden)  # noqa: E731
+    encoders = {
+        "bag": lambda: names["Mean"](d),
+        "TextCNN": lambda: names["TextCNN"](d, settings.n_filters),
+        "RNN": lambda: last(nn.RNN(d, hidden, batch_first=True), hidden),
+        "LSTM": lambda: last(nn.LSTM(d, hidden, batch_first=True), hidden),
+        "GRU": lambda: last(nn.GRU(d, hidden, batch_first=True), hidden),
+        "LSTM, looks back": lambda: last(look_back(), 2 * hidden),
     }
-    batch = labeled_texts(n_words, settings.batch, settings.longest)
-    for label, model in models.items():
-        yield label, rehearse(model, lambda: batch, names["loss_fn"])
-    first = next(names["recall_batches"](1))
-    yield (
-        "recall",
-        rehearse(
-            lambda: names["Recall"](nn.LSTM(32, 32, batch_first=True)),
-            lambda: first,
-            lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]),
-        ),
-    )
+    ids, _, labels = labeled_texts(n_words, settings.batch_size, settings.longest)
+    topics_loss = lambda model, batch: F.cross_entropy(model(batch[0]), batch[1])  # noqa: E731
+    for label, encoder in encoders.items():
+        model = lambda encoder=encoder: names["TextClassifier"](encoder(), n_words, d)  # noqa: E731
+        yield label, rehearse(model, lambda: (ids, labels), topics_loss)
+    piece = torch.ones(settings.writer_batch, settings.length + 1).long()
+    for kind, width in settings.writer.items():
+        reader = lambda kind=kind, width=width: names[kind](settings.d_char, width)  # noqa: E731
+        model = lambda reader=reader, width=width: names["Writer"](  # noqa: E731
+            reader(), 65, settings.d_char, width
+        )
+        yield f"writer, {kind}", rehearse(model, lambda: piece, names["loss_of"])
 
 
 def training_needs(names: dict[str, Any]) -> Needs:
