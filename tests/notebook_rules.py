@@ -257,7 +257,7 @@ RULES = (*FORM, proven)
 # Notebooks whose proof stands in view as yet: an assertion in any cell of a section counts there.
 PROOF_IN_VIEW = """
 autoencoders bert errata exercises finetuning pretrained_models questions
-text_encoders training vae
+text_encoders training
 exercise_27_1 exercise_27_2 exercise_27_3 exercise_27_4 exercise_27_5 exercise_27_6
 """.split()
 
