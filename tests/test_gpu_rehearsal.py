@@ -257,18 +257,19 @@ def autoencoders_needs(names: dict[str, Any]) -> Needs:
 
 def vae_needs(names: dict[str, Any]) -> Needs:
     """The linear VAE is trained on the CPU, and so is left out."""
-    settings, b = names["settings"], names["settings"].batch_size
-    yield (
-        "autoencoder",
-        of_images(lambda: names["Autoencoder"](2, settings.hidden), b, names["cross_entropy"]),
-    )
-    yield "VAE", of_images(lambda: names["VAE"](2, settings.hidden), b, names["negative_elbo"])
-    wide = lambda: names["VAE"](settings.wide_code, settings.hidden)  # noqa: E731
-    loss_fn = names["weighted_loss"](beta=lambda step: min(1.0, step / 100), free=0.5)
-    yield "VAE, wide code", of_images(wide, b, loss_fn)
-    reader, pixels = lambda: names["Reader"](**settings.reader), torch.ones(100, 49)
-    loss_fn = names["weighted_loss"](binarize=False)
-    yield "reader of pixels", rehearse(reader, lambda: pixels, loss_fn)
+    settings = names["settings"]
+    b, wide = settings.batch_size, (settings.wide_code, settings.hidden)
+    pictures = torch.rand(b, 784)
+    for label, model, loss in (
+        ("autoencoder", lambda: names["Autoencoder"](2, settings.hidden), "ae_loss"),
+        ("VAE", lambda: names["VAE"](2, settings.hidden), "vae_loss"),
+        ("VAE, wide code", lambda: names["VAE"](*wide), "vae_loss"),
+        ("reader of pixels", lambda: names["Reader"](*wide), "free_bits_loss"),
+    ):
+        yield label, rehearse(model, lambda: pictures, names[loss])
+    digits = pictures, torch.zeros(b).long()
+    loss = names["judge_loss"]
+    yield "judge", rehearse(names["Judge"], lambda: digits, lambda m, batch: loss(m, *batch))
 
 
 def word2vec_needs(names: dict[str, Any]) -> Needs:
