@@ -81,6 +81,9 @@ def exercise_27_1(model_class: Callable[[int, int, int], nn.Module]) -> None:
     for the token that stands there, from all others of its text.
     """
     model = model_class(20, 8, 6).double().eval()
+    for weight in model.parameters():  # an output layer may begin at zero, where nothing moves
+        if weight.dim() > 1:
+            nn.init.normal_(weight, std=0.5)
     lengths = torch.tensor([7, 5, 2])
     ids = torch.randint(1, 19, (3, 7))
     ids[torch.arange(7) >= lengths[:, None]] = 0
@@ -109,8 +112,9 @@ def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
 
     model is a GPT whose ids 0, 1 and 2 are start, separator and end; head is a linear layer from
     d_model to the classes; first and second are lists of N texts, each a list of ids; labels (N,).
-    Returned is the mean of -log P(label) over the pairs plus lm_weight times the mean over all
-    predicted tokens, in both orders, of -log P(token).
+    Returned is the mean of -log P(label) over the pairs plus lm_weight times the mean of
+    -log P(token) over the predicted tokens. Both ways to read a pair pass: in the order first,
+    second alone, or in both orders, put together in any way that gives swapped texts the same loss.
     """
     model = GPT(GPTConfig(30, 16, n_layers=1, n_heads=2, max_length=32)).double().eval()
     head = nn.Linear(16, 3).double()
@@ -126,24 +130,68 @@ def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
         return value.item()
 
     matching, half, whole = (loss(first, second, lm_weight=w) for w in (0.0, 0.5, 1.0))
-    swapped = loss(second, first, lm_weight=0.5)
-    assert abs(swapped - half) < 1e-9, "swapping the two texts changes the loss"
     assert abs(whole - matching - 2 * (half - matching)) < 1e-9, "lm_weight is not a factor"
-    single = sum(loss(first, second, slice(i, i + 1)) for i in range(3)) / 3
-    assert abs(single - matching) < 1e-9, "the loss of a pair depends on the pairs beside it"
-    rows = [
-        torch.tensor([[0, *a, 1, *b, 2]]) for a, b in ((first[0], second[0]), (second[0], first[0]))
-    ]
-    state = sum(model(row)[0, -1] for row in rows)
-    right = nn.functional.cross_entropy(head(state), labels[0]).item()
-    assert abs(loss(first, second, slice(1)) - right) < 1e-9, (
-        "the class is not predicted from the sum of the two last states"
+    single = [loss(first, second, slice(i, i + 1)) for i in range(3)]
+    assert abs(sum(single) / 3 - matching) < 1e-9, (
+        "the loss of the labels must be the mean over the pairs, each as if it were alone"
     )
-    nn.init.zeros_(model.tokens.weight)
-    learned = loss(first, second, lm_weight=1.0) - loss(first, second)
-    assert abs(learned - log(30)) < 1e-9, (
-        f"with 30 equally likely tokens the language model's loss is log 30, not {learned:.4f}"
+    with _only_the_ends_of_rows(model):
+        ends = loss(first, second)
+    assert abs(ends - matching) < 1e-9, (
+        "the class is predicted from states that have not read the whole pair"
     )
+    for name, a, b in (("first", [[5, 18, 7]], [[11]]), ("second", [[5, 6, 7]], [[18]])):
+        assert abs(loss(a, b, slice(1)) - single[0]) > 1e-9, f"the {name} text is not read"
+    orders = [matching_loss(model, head, a, b, labels, 0.0) for a, b in _both(first, second)]
+    if abs(orders[0] - orders[1]) > 1e-9:  # one order: that of the arguments
+        row = torch.tensor([[0, *first[0], 1, *second[0], 2]])
+        right = nn.functional.cross_entropy(head(model(row)[:, -1]), labels[:1]).item()
+        assert abs(single[0] - right) < 1e-9, (
+            "swapping the texts changes the loss, and it is not that of start, first, separator, "
+            "second, end either"
+        )
+    alone = [loss(first, second, slice(i, i + 1), lm_weight=1.0) - single[i] for i in range(3)]
+    tokens = [len(a) + len(b) + 2 for a, b in zip(first, second, strict=True)]
+    by_token = sum(n * value for n, value in zip(tokens, alone, strict=True)) / sum(tokens)
+    assert min(abs(whole - matching - mean) for mean in (by_token, sum(alone) / 3)) < 1e-9, (
+        "the language model's loss depends on the length of the pairs beside it"
+    )
+    right = []
+    for a, b in _both(first[0], second[0]):
+        row = torch.tensor([0, *a, 1, *b, 2])
+        logits = model.logits(model(row[None])[0, :-1])
+        right.append(nn.functional.cross_entropy(logits, row[1:]).item())
+    assert min(abs(alone[0] - r) for r in (*right, sum(right) / 2)) < 1e-9, (
+        f"the language model's loss of a pair is {alone[0]:.4f}, and not the mean of "
+        f"-log P(token) over all tokens but the first, {right[0]:.4f} in the order first, second"
+    )
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    unsure = loss(first, second)
+    assert abs(unsure - log(3)) < 1e-9, (
+        f"with three equally likely classes the loss of the labels is log 3, not {unsure:.4f}"
+    )
+
+
+def _both(first: list, second: list) -> list[tuple[list, list]]:
+    return [(first, second), (second, first)]
+
+
+@contextmanager
+def _only_the_ends_of_rows(model: GPT) -> Iterator[None]:
+    """Make every state of the model random but those at the first end mark (id 2) of a row."""
+
+    def forward(ids: torch.Tensor, **options: Any) -> torch.Tensor:
+        states = own(ids, **options)
+        end = (ids == 2) & ((ids == 2).cumsum(1) == 1)
+        return torch.where(end[..., None], states, torch.randn_like(states))
+
+    own = model.forward
+    model.forward = forward
+    try:
+        yield
+    finally:
+        model.forward = own
 
 
 @_checks("27.3")
@@ -164,7 +212,7 @@ def exercise_27_3(model_class: Callable[[], nn.Module]) -> None:
     with torch.no_grad():
         code, output = model.encoder(images), model(images)
     assert output.shape == images.shape, f"from (256, 1, 28, 28) came {_shape(output)}"
-    assert output.min() >= 0 and output.max() <= 1, "the output must be grey values from 0 to 1"
+    assert output.min() >= 0 and output.max() <= 1, "the output must be gray values from 0 to 1"
     numbers = code[0].numel()
     assert numbers < 784, f"nothing is compressed: {numbers:,} numbers for 784 pixels"
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
