@@ -131,67 +131,56 @@ def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
 
     matching, half, whole = (loss(first, second, lm_weight=w) for w in (0.0, 0.5, 1.0))
     assert abs(whole - matching - 2 * (half - matching)) < 1e-9, "lm_weight is not a factor"
-    single = [loss(first, second, slice(i, i + 1)) for i in range(3)]
+    ones = [slice(i, i + 1) for i in range(3)]
+    single = [loss(first, second, rows) for rows in ones]
     assert abs(sum(single) / 3 - matching) < 1e-9, (
         "the loss of the labels must be the mean over the pairs, each as if it were alone"
     )
     with _only_the_ends_of_rows(model):
-        ends = loss(first, second)
-    assert abs(ends - matching) < 1e-9, (
-        "the class is predicted from states that have not read the whole pair"
-    )
-    for name, a, b in (("first", [[5, 18, 7]], [[11]]), ("second", [[5, 6, 7]], [[18]])):
-        assert abs(loss(a, b, slice(1)) - single[0]) > 1e-9, f"the {name} text is not read"
-    orders = [matching_loss(model, head, a, b, labels, 0.0) for a, b in _both(first, second)]
-    if abs(orders[0] - orders[1]) > 1e-9:  # one order: that of the arguments
-        row = torch.tensor([[0, *first[0], 1, *second[0], 2]])
-        right = nn.functional.cross_entropy(head(model(row)[:, -1]), labels[:1]).item()
-        assert abs(single[0] - right) < 1e-9, (
-            "swapping the texts changes the loss, and it is not that of start, first, separator, "
-            "second, end either"
+        assert abs(loss(first, second) - matching) < 1e-9, (
+            "the class is predicted from states that have not read the whole pair"
         )
-    alone = [loss(first, second, slice(i, i + 1), lm_weight=1.0) - single[i] for i in range(3)]
-    tokens = [len(a) + len(b) + 2 for a, b in zip(first, second, strict=True)]
-    by_token = sum(n * value for n, value in zip(tokens, alone, strict=True)) / sum(tokens)
-    assert min(abs(whole - matching - mean) for mean in (by_token, sum(alone) / 3)) < 1e-9, (
+    for name, a, b in (("first", [[5, 18, 7]], [[11]]), ("second", [[5, 6, 7]], [[18]])):
+        assert abs(loss(a, b, ones[0]) - single[0]) > 1e-9, f"the {name} text is not read"
+    pair = [torch.tensor([0, 5, 6, 7, 1, 11, 2]), torch.tensor([0, 11, 1, 5, 6, 7, 2])]
+    states = [model(row[None])[0] for row in pair]
+    if abs(loss(second, first) - matching) > 1e-9:  # one order: that of the arguments
+        right = nn.functional.cross_entropy(head(states[0][-1]), labels[0]).item()
+        assert abs(single[0] - right) < 1e-9, (
+            "swapping the texts changes the loss of the labels, but it is not that of the row "
+            "start, first, separator, second, end"
+        )
+    text = [loss(first, second, rows, 1.0) - one for rows, one in zip(ones, single, strict=True)]
+    by_token = (6 * text[0] + 7 * text[1] + 6 * text[2]) / 19
+    assert min(abs(whole - matching - mean) for mean in (by_token, sum(text) / 3)) < 1e-9, (
         "the language model's loss depends on the length of the pairs beside it"
     )
-    right = []
-    for a, b in _both(first[0], second[0]):
-        row = torch.tensor([0, *a, 1, *b, 2])
-        logits = model.logits(model(row[None])[0, :-1])
-        right.append(nn.functional.cross_entropy(logits, row[1:]).item())
-    assert min(abs(alone[0] - r) for r in (*right, sum(right) / 2)) < 1e-9, (
-        f"the language model's loss of a pair is {alone[0]:.4f}, and not the mean of "
-        f"-log P(token) over all tokens but the first, {right[0]:.4f} in the order first, second"
+    right = [
+        nn.functional.cross_entropy(model.logits(x[:-1]), row[1:]).item()
+        for x, row in zip(states, pair, strict=True)
+    ]
+    assert min(abs(text[0] - r) for r in (*right, sum(right) / 2)) < 1e-9, (
+        f"the language model's loss of a pair is {text[0]:.4f}, and not {right[0]:.4f}, the mean "
+        "of -log P(token) over all tokens but the first of start, first, separator, second, end"
     )
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
-    unsure = loss(first, second)
-    assert abs(unsure - log(3)) < 1e-9, (
-        f"with three equally likely classes the loss of the labels is log 3, not {unsure:.4f}"
+    assert abs(loss(first, second) - log(3)) < 1e-9, (
+        f"the loss of three equally likely labels is log 3, not {loss(first, second):.4f}"
     )
-
-
-def _both(first: list, second: list) -> list[tuple[list, list]]:
-    return [(first, second), (second, first)]
 
 
 @contextmanager
 def _only_the_ends_of_rows(model: GPT) -> Iterator[None]:
     """Make every state of the model random but those at the first end mark (id 2) of a row."""
 
-    def forward(ids: torch.Tensor, **options: Any) -> torch.Tensor:
-        states = own(ids, **options)
+    def forward(ids: torch.Tensor) -> torch.Tensor:
         end = (ids == 2) & ((ids == 2).cumsum(1) == 1)
-        return torch.where(end[..., None], states, torch.randn_like(states))
+        return torch.where(end[..., None], own(ids), torch.randn(*ids.shape, 16).double())
 
-    own = model.forward
-    model.forward = forward
-    try:
-        yield
-    finally:
-        model.forward = own
+    own, model.forward = model.forward, forward
+    yield
+    model.forward = own
 
 
 @_checks("27.3")
