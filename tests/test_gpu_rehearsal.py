@@ -416,7 +416,7 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/glove.ipynb": glove_needs,
     "chapters/gpt.ipynb": gpt_needs,
     "chapters/pretrained_models.ipynb": pretrained_needs,
-    "chapters/questions.ipynb": None,  # a table of 20 words, on the CPU
+    "chapters/questions.ipynb": None,  # games of a few thousand weights, on the CPU
     "chapters/seq2seq.ipynb": seq2seq_needs,
     "chapters/similarity_and_analogy.ipynb": similarity_needs,
     "chapters/text_encoders.ipynb": text_encoders_needs,
