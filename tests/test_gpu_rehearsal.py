@@ -189,12 +189,6 @@ def finetuning_needs(names: dict[str, Any]) -> Needs:
     )
 
 
-def pretrained_needs(names: dict[str, Any]) -> Needs:
-    settings = names["settings"]
-    config = BertConfig(700, **settings.shape)
-    yield "facts", pretraining(config, settings.batch_size, config.max_length)
-
-
 def text_encoders_needs(names: dict[str, Any]) -> Needs:
     settings, n_words = names["settings"], 40_000  # of AG News seen five times
     d, hidden = settings.d, settings.hidden
@@ -415,7 +409,7 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/finetuning.ipynb": finetuning_needs,
     "chapters/glove.ipynb": glove_needs,
     "chapters/gpt.ipynb": gpt_needs,
-    "chapters/pretrained_models.ipynb": pretrained_needs,
+    "chapters/pretrained_models.ipynb": None,  # many small models, on the CPU
     "chapters/questions.ipynb": None,  # games of a few thousand weights, on the CPU
     "chapters/seq2seq.ipynb": seq2seq_needs,
     "chapters/similarity_and_analogy.ipynb": similarity_needs,
