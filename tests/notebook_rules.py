@@ -256,7 +256,7 @@ FORM: tuple[Rule, ...] = (
 RULES = (*FORM, proven)
 # Notebooks whose proof stands in view as yet: an assertion in any cell of a section counts there.
 PROOF_IN_VIEW = """
-errata exercises finetuning pretrained_models questions
+exercises finetuning pretrained_models questions
 exercise_27_1 exercise_27_2 exercise_27_3 exercise_27_4 exercise_27_5 exercise_27_6
 """.split()
 
