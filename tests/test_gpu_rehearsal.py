@@ -377,7 +377,6 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/bias.ipynb": bias_needs,
     "chapters/bpe.ipynb": None,  # merges of bytes, and a table of 1,000 tokens on the CPU
     "chapters/compression.ipynb": None,  # trains nothing
-    "chapters/errata.ipynb": None,  # models of a few hundred weights, on the CPU
     "chapters/exercises.ipynb": None,  # only says what is to be done
     "chapters/fasttext.ipynb": fasttext_needs,
     "chapters/finetuning.ipynb": finetuning_needs,
@@ -386,6 +385,7 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/pretrained_models.ipynb": None,  # many small models, on the CPU
     "chapters/questions.ipynb": None,  # games of a few thousand weights, on the CPU
     "chapters/seq2seq.ipynb": seq2seq_needs,
+    "chapters/silent_bugs.ipynb": None,  # a table of 900 words and smaller models, on the CPU
     "chapters/similarity_and_analogy.ipynb": similarity_needs,
     "chapters/text_encoders.ipynb": text_encoders_needs,
     "chapters/training.ipynb": training_needs,
