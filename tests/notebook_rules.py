@@ -256,7 +256,6 @@ FORM: tuple[Rule, ...] = (
 RULES = (*FORM, proven)
 # Notebooks whose proof stands in view as yet: an assertion in any cell of a section counts there.
 PROOF_IN_VIEW = """
-finetuning
 """.split()
 
 

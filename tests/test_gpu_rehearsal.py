@@ -22,7 +22,6 @@ from support.models.bert import (
     Bert,
     BertConfig,
     BertForPretraining,
-    TextClassifier,
     pretraining_loss,
 )
 from support.models.gpt import GPT, GPTConfig, language_model_loss
@@ -30,13 +29,11 @@ from support.models.seq2seq import Seq2Seq
 from tests.rehearsal import (
     LossFunction,
     Need,
-    classes_loss,
     fasttext_step,
     glove_step,
     pretraining_batch_of,
     rehearse,
     rehearse_masked,
-    texts,
     token_batch,
     translation_loss,
     word2vec_step,
@@ -175,16 +172,22 @@ def transformer_needs(names: dict[str, Any]) -> Needs:
 
 
 def finetuning_needs(names: dict[str, Any]) -> Needs:
-    settings = names["settings"]
-    config = BertConfig(10_000, **settings.shape, max_length=max(128, settings.long_length))
-    for label in ("toy_run", "news_run"):
-        size = getattr(settings, label)["batch_size"]
-        yield f"pre-training, {label}", pretraining(config, size, 64)
-    size = settings.classify["batch_size"], settings.long_length
+    settings, length = names["settings"], names["settings"].pieces
+    minilm = BertConfig(30_522, 384, 6, 12, 1_536)
+    ids, lengths, labels = labeled_texts(minilm.vocab_size, settings.batch_size, length)
+    two_classes = lambda model, batch: F.cross_entropy(model(*batch[:2]), batch[2])  # noqa: E731
+    model = lambda: names["Classifier"](Bert(minilm), 2)  # noqa: E731
+    yield "MiniLM", rehearse(model, lambda: (ids, lengths, labels), two_classes)
+    with_lora = lambda: names["add_lora"](model())  # noqa: E731
+    yield "MiniLM, LoRA", rehearse(with_lora, lambda: (ids, lengths, labels), two_classes)
+    names["small_config"] = BertConfig(9_000, max_length=length, **settings.small_shape)
+    read = torch.randint(5, 9_000, (64, length)), torch.full((64,), length)
     yield (
-        "long texts",
-        rehearse(
-            lambda: TextClassifier(Bert(config), 4), lambda: texts(10_000, *size), classes_loss
+        "pre-training",
+        rehearse_masked(
+            lambda: BertForPretraining(Bert(names["small_config"])),
+            lambda: read,
+            lambda model, batch: names["gap_loss"](model, *batch),
         ),
     )
 
