@@ -48,7 +48,7 @@ class Poems:
 def thucnews(split: str = "train", *, source: str = "auto") -> LabeledTexts:
     """Return Chinese news titles in ten classes; split train, dev or test (10,000 each).
 
-    train has the first 45,000 titles of the file to train on, without those, 22 in all, that stand
+    train has the first 45,000 titles of the file to train on, without the 128 that stand
     in dev or test too. Embedded: 3,200, 400 and 400 titles.
     Source: Sun et al. 2016 (THUCNews); the choice of titles is that of its public copy.
     """
