@@ -1,4 +1,4 @@
-"""Chinese texts: news titles in ten classes, Song dynasty poems to be sung (ci), and tagged resumes.
+"""Chinese texts: news titles in ten classes, poems of the Song dynasty (ci), and tagged resumes.
 
 Each loader takes `source` as those of `datasets` do. The stand-ins are sentences of our own, which
 `chinese.txt` makes from a small grammar.
