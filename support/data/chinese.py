@@ -105,7 +105,7 @@ def _titles(data: bytes, name: str) -> tuple[list[str], np.ndarray]:
     texts, labels = [], []
     for number, line in enumerate(readers.text(data, name).splitlines(), 1):
         text, _, label = line.rpartition("\t")
-        if label not in "0123456789" or not text:
+        if not re.fullmatch("[0-9]", label) or not text:
             raise ValueError(f"{name}, line {number}: expected a title, a tab, a digit: {line!r}")
         texts.append(text)
         labels.append(int(label))
