@@ -29,11 +29,13 @@ from support.models.seq2seq import Seq2Seq
 from tests.rehearsal import (
     LossFunction,
     Need,
+    classes_loss,
     fasttext_step,
     glove_step,
     pretraining_batch_of,
     rehearse,
     rehearse_masked,
+    texts,
     token_batch,
     translation_loss,
     word2vec_step,
@@ -193,6 +195,21 @@ def finetuning_needs(names: dict[str, Any]) -> Needs:
 
 
 def pairs_needs(names: dict[str, Any]) -> Needs:
+def chinese_needs(names: dict[str, Any]) -> Needs:
+    settings, model = names["settings"], names["Transformer"]
+    ids = torch.randint(5, 4_000, (settings.batch_size, settings.length))
+    reader = lambda: model(4_000, settings.length, causal=False)  # noqa: E731
+    states = lambda model, ids: model.scores(model(ids)).mean()  # noqa: E731
+    yield "reader of titles", rehearse(reader, lambda: ids, states)
+    classes = lambda: names["TitleClassifier"](reader(), 10)  # noqa: E731
+    yield "subjects", rehearse(classes, lambda: ids, lambda model, ids: model(ids).mean())
+    tags = lambda: names["Tagger"](reader(), 30)  # noqa: E731
+    yield "tags", rehearse(tags, lambda: ids, lambda model, ids: model(ids).mean())
+    songs = torch.randint(5, 5_000, (settings.batch_size // 2, settings.song_length))
+    writer = lambda: model(5_000, settings.song_length, causal=True)  # noqa: E731
+    yield "writer of songs", rehearse(writer, lambda: songs, states)
+
+
     settings = names["settings"]
     names["TAGS"] = range(13)  # WNUT-17's: O, and two for each of six kinds
     config = BertConfig(30_522, 384, 6, 12, 1_536)  # MiniLM's
@@ -405,6 +422,7 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/bert.ipynb": bert_needs,
     "chapters/bias.ipynb": bias_needs,
     "chapters/bpe.ipynb": None,  # merges of bytes, and a table of 1,000 tokens on the CPU
+    "chapters/chinese.ipynb": chinese_needs,
     "chapters/compression.ipynb": None,  # trains nothing
     "chapters/exercises.ipynb": None,  # only says what is to be done
     "chapters/fasttext.ipynb": fasttext_needs,
