@@ -194,7 +194,6 @@ def finetuning_needs(names: dict[str, Any]) -> Needs:
     )
 
 
-def pairs_needs(names: dict[str, Any]) -> Needs:
 def chinese_needs(names: dict[str, Any]) -> Needs:
     settings, model = names["settings"], names["Transformer"]
     ids = torch.randint(5, 4_000, (settings.batch_size, settings.length))
@@ -210,6 +209,7 @@ def chinese_needs(names: dict[str, Any]) -> Needs:
     yield "writer of songs", rehearse(writer, lambda: songs, states)
 
 
+def pairs_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
     names["TAGS"] = range(13)  # WNUT-17's: O, and two for each of six kinds
     config = BertConfig(30_522, 384, 6, 12, 1_536)  # MiniLM's
