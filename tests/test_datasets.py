@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.data import catalog, datasets, toyworld
+from support.data import catalog, datasets, tasks, toyworld
 from support.data.files import DownloadError, locate
 from tests.misbehaving_server import altered, files_in, toy, zipped
 
@@ -45,6 +45,11 @@ LOADERS = [
     (datasets.ag_news, {"split": "test"}),
     (datasets.ag_news, {"split": "test", "small": True}),
     (datasets.mnist, {"split": "test"}),
+    (tasks.rt_polarity, {"split": "test"}),
+    (tasks.bbc, {"split": "test"}),
+    (tasks.sick, {"split": "trial"}),
+    (tasks.wnut17, {"split": "test"}),
+    (tasks.squad, {"split": "test"}),
 ]
 every_loader = pytest.mark.parametrize(
     ("load", "given"),
@@ -123,6 +128,11 @@ def test_a_source_that_does_not_exist(load, given):
         (datasets.wikitext2, "'train', 'valid', 'test'"),
         (datasets.ag_news, "'train', 'test'"),
         (datasets.mnist, "'train', 'test'"),
+        (tasks.rt_polarity, "'train', 'test'"),
+        (tasks.bbc, "'train', 'test'"),
+        (tasks.sick, "'train', 'trial', 'test'"),
+        (tasks.wnut17, "'train', 'valid', 'test'"),
+        (tasks.squad, "'train', 'test'"),
     ],
 )
 def test_a_split_that_does_not_exist(load, splits):
@@ -255,6 +265,127 @@ def test_digits_are_read_from_idx(monkeypatch, tmp_path):
     assert (digits.images.dtype, digits.labels.dtype) == (torch.uint8, torch.int64)
 
 
+ARTICLES = {
+    "bbc/business/001.txt": b"Oil up\n\nOil is at 50 dollars.\n",
+    "bbc/tech/002.txt": b"New phone\n\n== no file ==\nIt costs \xa350.",
+}
+JOINED = (
+    b"== bbc/business/001.txt\nOil up\n\nOil is at 50 dollars.\n\n"
+    b"== bbc/tech/002.txt\nNew phone\n\n== no file ==\nIt costs \xa350.\n"
+)
+
+
+def test_articles_are_read_from_their_archive(server, cache, monkeypatch):
+    archive = server.serve("/b.zip", zipped(("bbc/README.TXT", b"x"), *ARTICLES.items()))
+    file = toy(f"{archive}#bbc/*/*.txt", content=JOINED, path="bbc/articles.txt")
+    monkeypatch.setitem(catalog.FILES, file.path, file)
+    news = tasks.bbc()
+    assert news.texts == [
+        "Oil up\n\nOil is at 50 dollars.",
+        "New phone\n\n== no file ==\nIt costs £50.",
+    ]
+    assert [news.classes[i] for i in news.labels] == ["business", "tech"]
+    assert (cache / file.path).read_bytes() == JOINED
+
+
+def test_articles_are_read_from_the_folders_of_their_archive(monkeypatch, tmp_path):
+    file = toy(content=JOINED, path="bbc/articles.txt")
+    monkeypatch.setitem(catalog.FILES, file.path, file)
+    monkeypatch.setenv("PRETRAIN_DATA_DIR", str(tmp_path))
+    for name, content in ARTICLES.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(content)
+    assert len(tasks.bbc().texts) == 2 and tasks.bbc().origin == "folder"
+    (tmp_path / name).write_bytes(b"another text")
+    with pytest.raises(ValueError, match="does not hold the 2,225 articles"):
+        tasks.bbc()
+
+
+def test_an_archive_of_too_many_bytes_is_refused(server, monkeypatch):
+    archive = server.serve("/b.zip", zipped(("bbc/tech/001.txt", b"0" * 1000)))
+    file = toy(f"{archive}#bbc/*/*.txt", content=JOINED, path="bbc/articles.txt")
+    monkeypatch.setitem(catalog.FILES, file.path, file)
+    with pytest.raises(DownloadError, match="more than the 114 bytes"):
+        tasks.bbc(source="real")
+
+
+def test_the_head_of_a_file_is_enough(server, cache, tmp_path):
+    long = server.serve("/train.txt", b"0123456789" * 100_000)
+    paths, origin = locate([toy(f"{long}#head", content=b"0123456789" * 7, path="x/head.txt")])
+    assert paths == [cache / "x/head.txt"] and origin == "download"
+    assert paths[0].read_bytes() == b"0123456789" * 7
+    short = server.serve("/short.txt", b"0123456789")
+    with pytest.raises(DownloadError, match="10 bytes instead of 70"):
+        locate([toy(f"{short}#head", content=b"0123456789" * 7, path="x/other.txt")])
+
+
+def test_film_reviews(monkeypatch, tmp_path):
+    give(monkeypatch, tmp_path, "rt-polarity/rt-polarity.neg", b"na\xefve . \nb\nc\nd\ne\n")
+    give(monkeypatch, tmp_path, "rt-polarity/rt-polarity.pos", b"f\ng\nh\ni\nj\n")
+    train, test = (tasks.rt_polarity(split) for split in ("train", "test"))
+    assert train.texts == ["naïve .", *"bcdfghi"] and test.texts == ["e", "j"]
+    assert train.labels.tolist() == [0] * 4 + [1] * 4 and test.labels.tolist() == [0, 1]
+
+
+def test_sentence_pairs(monkeypatch, tmp_path):
+    rows = "pair_ID\tsentence_A\tsentence_B\tentailment_label\tSemEval_set\n" + "".join(
+        f"{i}\ta{i}\tb{i}\t{label}\t{part}\n"
+        for i, (label, part) in enumerate([("NEUTRAL", "TRAIN"), ("ENTAILMENT", "TEST")])
+    )
+    give(monkeypatch, tmp_path, "sick/SICK.txt", rows.encode())
+    assert tasks.sick().first == ["a0"] and tasks.sick("test").second == ["b1"]
+    assert [tasks.sick(split).labels.tolist() for split in ("train", "test")] == [[1], [0]]
+
+
+def test_tagged_sentences(monkeypatch, tmp_path):
+    lines = "Mr\tO\nWu\tB-person\n\nin\tO\nNew\tB-location\nYork\tI-location\n\n"
+    give(monkeypatch, tmp_path, "wnut17/wnut17train.conll", lines.encode())
+    tagged = tasks.wnut17()
+    assert tagged.words == [["Mr", "Wu"], ["in", "New", "York"]]
+    assert tagged.tags == [["O", "B-person"], ["O", "B-location", "I-location"]]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_embedded_tasks(split):
+    pairs = tasks.sick(split, source="embedded")
+    assert len(set(zip(pairs.first, pairs.second, strict=True))) == len(pairs.labels)
+    counts = np.bincount(pairs.labels)
+    assert counts.max() - counts.min() <= 1
+    tagged = tasks.wnut17(split, source="embedded")
+    for words, tags in zip(tagged.words, tagged.tags, strict=True):
+        assert len(words) == len(tags)
+        for before, tag in zip(["O", *tags], tags, strict=False):
+            assert tag[0] != "I" or before[2:] == tag[2:], "an I continues its own kind"
+    answered = tasks.squad(split, source="embedded")
+    assert len(set(answered.items)) == len(answered.items)
+    for item in answered.items:
+        [answer], [start] = item.answers, item.starts
+        assert item.context[start:].startswith(answer)
+
+
+def test_no_embedded_pair_or_question_is_in_two_splits():
+    pairs = [tasks.sick(split, source="embedded") for split in ("train", "test")]
+    one, two = (set(zip(part.first, part.second, strict=True)) for part in pairs)
+    asked = [tasks.squad(split, source="embedded").items for split in ("train", "test")]
+    tagged = [tasks.wnut17(split, source="embedded").words for split in ("train", "test")]
+    assert not set(map(tuple, tagged[0])) & set(map(tuple, tagged[1]))
+    assert not one & two and not set(asked[0]) & set(asked[1])
+
+
+@needs_real
+def test_real_tasks(monkeypatch):
+    monkeypatch.setenv("PRETRAIN_DATA_DIR", REAL)
+    news, answered = tasks.bbc(source="real"), tasks.squad("test", source="real")
+    assert len(news.texts) == 1_781 and len(answered.items) == 1_975
+    for item in answered.items:
+        for answer, start in zip(item.answers, item.starts, strict=True):
+            assert item.context[start:].startswith(answer)
+    sizes = {split: len(tasks.wnut17(split, source="real").words) for split in ("train", "test")}
+    assert sizes == {"train": 3_394, "test": 1_287}
+    assert len(tasks.sick(source="real").labels) == 4_439
+    assert np.bincount(tasks.rt_polarity("test", source="real").labels).tolist() == [1_066] * 2
+
+
 def test_questions_are_read_from_packed_files_too(monkeypatch, tmp_path):
     paths = [path for path in catalog.FILES if path.startswith("analogies/")]
     for path in paths:
@@ -383,7 +514,8 @@ def test_the_installed_model_is_the_right_one():
 def test_the_catalog(path):
     file = catalog.FILES[path]
     assert file.path == path and ".." not in path and not path.startswith("/")
-    assert file.size > 0 and len(file.urls) >= 2
+    assert file.size > 0
+    assert len(file.urls) >= (1 if path == "bbc/articles.txt" else 2), "the articles have one home"
     assert len(file.sha256) == 64 and set(file.sha256) <= set("0123456789abcdef")
     for url in file.urls:
         assert url.startswith("https://") and url.isascii() and "{" not in url

