@@ -81,6 +81,9 @@ def exercise_27_1(model_class: Callable[[int, int, int], nn.Module]) -> None:
     for the token that stands there, from all others of its text.
     """
     model = model_class(20, 8, 6).double().eval()
+    for weight in model.parameters():  # an output layer may begin at zero, where nothing moves
+        if weight.dim() > 1:
+            nn.init.normal_(weight, std=0.5)
     lengths = torch.tensor([7, 5, 2])
     ids = torch.randint(1, 19, (3, 7))
     ids[torch.arange(7) >= lengths[:, None]] = 0
@@ -109,8 +112,9 @@ def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
 
     model is a GPT whose ids 0, 1 and 2 are start, separator and end; head is a linear layer from
     d_model to the classes; first and second are lists of N texts, each a list of ids; labels (N,).
-    Returned is the mean of -log P(label) over the pairs plus lm_weight times the mean over all
-    predicted tokens, in both orders, of -log P(token).
+    Returned is the mean of -log P(label) over the pairs plus lm_weight times the mean of
+    -log P(token) over the predicted tokens. Both ways to read a pair pass: in the order first,
+    second alone, or in both orders, put together in any way that gives swapped texts the same loss.
     """
     model = GPT(GPTConfig(30, 16, n_layers=1, n_heads=2, max_length=32)).double().eval()
     head = nn.Linear(16, 3).double()
@@ -126,24 +130,57 @@ def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
         return value.item()
 
     matching, half, whole = (loss(first, second, lm_weight=w) for w in (0.0, 0.5, 1.0))
-    swapped = loss(second, first, lm_weight=0.5)
-    assert abs(swapped - half) < 1e-9, "swapping the two texts changes the loss"
     assert abs(whole - matching - 2 * (half - matching)) < 1e-9, "lm_weight is not a factor"
-    single = sum(loss(first, second, slice(i, i + 1)) for i in range(3)) / 3
-    assert abs(single - matching) < 1e-9, "the loss of a pair depends on the pairs beside it"
-    rows = [
-        torch.tensor([[0, *a, 1, *b, 2]]) for a, b in ((first[0], second[0]), (second[0], first[0]))
+    ones = [slice(i, i + 1) for i in range(3)]
+    single = [loss(first, second, rows) for rows in ones]
+    assert abs(sum(single) / 3 - matching) < 1e-9, (
+        "the loss of the labels must be the mean over the pairs, each as if it were alone"
+    )
+    with _only_the_ends_of_rows(model):
+        assert abs(loss(first, second) - matching) < 1e-9, (
+            "the class is predicted from states that have not read the whole pair"
+        )
+    for name, a, b in (("first", [[5, 18, 7]], [[11]]), ("second", [[5, 6, 7]], [[18]])):
+        assert abs(loss(a, b, ones[0]) - single[0]) > 1e-9, f"the {name} text is not read"
+    pair = [torch.tensor([0, 5, 6, 7, 1, 11, 2]), torch.tensor([0, 11, 1, 5, 6, 7, 2])]
+    states = [model(row[None])[0] for row in pair]
+    if abs(loss(second, first) - matching) > 1e-9:  # one order: that of the arguments
+        right = nn.functional.cross_entropy(head(states[0][-1]), labels[0]).item()
+        assert abs(single[0] - right) < 1e-9, (
+            "swapping the texts changes the loss of the labels, but it is not that of the row "
+            "start, first, separator, second, end"
+        )
+    text = [loss(first, second, rows, 1.0) - one for rows, one in zip(ones, single, strict=True)]
+    by_token = (6 * text[0] + 7 * text[1] + 6 * text[2]) / 19
+    assert min(abs(whole - matching - mean) for mean in (by_token, sum(text) / 3)) < 1e-9, (
+        "the language model's loss depends on the length of the pairs beside it"
+    )
+    right = [
+        nn.functional.cross_entropy(model.logits(x[:-1]), row[1:]).item()
+        for x, row in zip(states, pair, strict=True)
     ]
-    state = sum(model(row)[0, -1] for row in rows)
-    right = nn.functional.cross_entropy(head(state), labels[0]).item()
-    assert abs(loss(first, second, slice(1)) - right) < 1e-9, (
-        "the class is not predicted from the sum of the two last states"
+    assert min(abs(text[0] - r) for r in (*right, sum(right) / 2)) < 1e-9, (
+        f"the language model's loss of a pair is {text[0]:.4f}, and not {right[0]:.4f}, the mean "
+        "of -log P(token) over all tokens but the first of start, first, separator, second, end"
     )
-    nn.init.zeros_(model.tokens.weight)
-    learned = loss(first, second, lm_weight=1.0) - loss(first, second)
-    assert abs(learned - log(30)) < 1e-9, (
-        f"with 30 equally likely tokens the language model's loss is log 30, not {learned:.4f}"
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    assert abs(loss(first, second) - log(3)) < 1e-9, (
+        f"the loss of three equally likely labels is log 3, not {loss(first, second):.4f}"
     )
+
+
+@contextmanager
+def _only_the_ends_of_rows(model: GPT) -> Iterator[None]:
+    """Make every state of the model random but those at the first end mark (id 2) of a row."""
+
+    def forward(ids: torch.Tensor) -> torch.Tensor:
+        end = (ids == 2) & ((ids == 2).cumsum(1) == 1)
+        return torch.where(end[..., None], own(ids), torch.randn(*ids.shape, 16).double())
+
+    own, model.forward = model.forward, forward
+    yield
+    model.forward = own
 
 
 @_checks("27.3")
@@ -164,7 +201,7 @@ def exercise_27_3(model_class: Callable[[], nn.Module]) -> None:
     with torch.no_grad():
         code, output = model.encoder(images), model(images)
     assert output.shape == images.shape, f"from (256, 1, 28, 28) came {_shape(output)}"
-    assert output.min() >= 0 and output.max() <= 1, "the output must be grey values from 0 to 1"
+    assert output.min() >= 0 and output.max() <= 1, "the output must be gray values from 0 to 1"
     numbers = code[0].numel()
     assert numbers < 784, f"nothing is compressed: {numbers:,} numbers for 784 pixels"
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

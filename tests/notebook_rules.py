@@ -125,25 +125,16 @@ def allowed_tags(notebook: NotebookNode) -> list[str]:
     return complaints
 
 
-def _proven(notebook: NotebookNode, proves: Callable[[NotebookNode], bool]) -> list[str]:
-    """Return the sections where an output goes uncompared and no cell proves anything."""
+def proven(notebook: NotebookNode) -> list[str]:
+    """Where an output differs between profiles, the section has a cell of checks that asserts."""
     complaints = []
     for title, section in sections(notebook):
         loose = [c for c in section if folding.IGNORED in tags(c) and "settings" not in tags(c)]
-        if loose and not any(proves(cell) and assertions(cell.source) for cell in section):
+        checked = any("checks" in tags(cell) and assertions(cell.source) for cell in section)
+        if loose and not checked:
             ids = ", ".join(cell.id for cell in loose)
             complaints.append(f"section {title!r}: nothing is asserted about the outputs of {ids}")
     return complaints
-
-
-def proven(notebook: NotebookNode) -> list[str]:
-    """Where an output differs between profiles, the section has a cell of checks that asserts."""
-    return _proven(notebook, lambda cell: "checks" in tags(cell))
-
-
-def proven_in_view(notebook: NotebookNode) -> list[str]:
-    """Where an output differs between profiles, a cell of the section, in view or not, asserts."""
-    return _proven(notebook, lambda cell: cell.cell_type == "code")
 
 
 def settings_once(notebook: NotebookNode) -> list[str]:
@@ -237,7 +228,7 @@ def colab_links(notebook: NotebookNode) -> list[str]:
     return [f"{link} does not start with {start}" for link in links if not link.startswith(start)]
 
 
-FORM: tuple[Rule, ...] = (
+RULES: tuple[Rule, ...] = (
     one_title,
     bootstrap_first,
     bootstrap_once,
@@ -245,6 +236,7 @@ FORM: tuple[Rule, ...] = (
     no_errors,
     no_traces,
     allowed_tags,
+    proven,
     settings_once,
     no_empty_cells,
     local_images,
@@ -253,14 +245,3 @@ FORM: tuple[Rule, ...] = (
     code_that_runs,
     colab_links,
 )
-RULES = (*FORM, proven)
-# Notebooks whose proof stands in view as yet: an assertion in any cell of a section counts there.
-PROOF_IN_VIEW = """
-errata exercises pretrained_models questions
-exercise_27_1 exercise_27_2 exercise_27_3 exercise_27_4 exercise_27_5 exercise_27_6
-""".split()
-
-
-def rules_for(name: str) -> tuple[Rule, ...]:
-    """Return the rules that the notebook of that name keeps; a new one keeps RULES."""
-    return (*FORM, proven_in_view) if name in PROOF_IN_VIEW else RULES
