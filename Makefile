@@ -86,6 +86,8 @@ setup-bench:
 # A failed build is removed: Sphinx would not repeat its warnings for pages that have not changed.
 book: setup-book ## Build the book, warnings being errors, and say where the page is
 	@echo "== The book"
+# A page whose source has gone must go as well.
+	@rm -rf _build/html
 	@$(BIN)/python $(BIN)/jupyter-book build . -W -n --keep-going --quiet || { rm -rf _build; exit 1; }
 	@echo "The book is built. Open: $(CURDIR)/_build/html/index.html"
 
