@@ -11,7 +11,7 @@
         ["emoji", "Hello 🙂 naïve café 👩‍👩‍👧"],
         ["a program", "for i in range(10):\n    print(i == 3)"],
       ],
-      merges: "Merges that change the text",
+      merges: "Merges in this text",
       of: "{n} of {all}",
       back: "One merge back",
       forth: "One merge forth",

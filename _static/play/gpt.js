@@ -5,14 +5,16 @@
       title: "What comes next?",
       text: "The text so far",
       start: "yesterday the farmer",
+      hint: "Choose the next word, type it, or let the model write.",
       next: "next word",
+      begun: "{word}…",
       model: "model",
       truth: "truth",
       add: "Add “{word}”: model {model}, truth {truth}",
       others: "all others",
-      draw: "Draw a word",
-      sentence: "Write to the full stop",
-      back: "Take a word back",
+      draw: "Write a word",
+      sentence: "Write a sentence",
+      back: "Take one back",
       anew: "Start anew",
       temperature: "Temperature",
       greedy: "0, always the likeliest",
@@ -27,7 +29,6 @@
         "No sentence of ToyWorld goes on with “{word}” here. The model does not notice, but up to " +
         "the next full stop there is no truth to compare with.",
       unknown: "“{word}” is not among the {n} words of ToyWorld.",
-      begin: "Words that begin like it:",
       long: "The text is as long as it can be here: take words back, or start anew.",
       none: "–",
     },
@@ -205,7 +206,11 @@
     const { say, make, button, slider, textBox, bars } = play;
     const uniform = play.random(1);
     const rule = { temperature: 1, topK: Infinity, topP: 1 };
-    const share = (p) => (p === undefined ? words.none : p.toFixed(p > 0 && p < 0.0095 ? 3 : 2));
+    const share = (p) => {
+      if (p === undefined) return words.none;
+      if (p > 0 && p < 0.0005) return "<0.001";
+      return p.toFixed(p > 0 && p < 0.00995 ? 3 : 2);
+    };
     let tokens = [];
 
     const split = (text) => text.toLowerCase().match(/[.,]|[^\s.,]+/g) ?? [];
@@ -221,7 +226,7 @@
     const here = () => gpt.read(sentences().at(-1)).at(-1);
 
     const typed = textBox({ label: words.text, value: words.start, oninput: () => type() });
-    const message = make("div", { class: "gpt-message", role: "status" });
+    const message = make("p", { class: "gpt-message", role: "status" });
     const list = make("div", { class: "gpt-next", role: "group", "aria-label": words.next });
     const cost = make("div", { class: "gpt-cost", "aria-live": "polite", "aria-atomic": "true" });
 
@@ -247,38 +252,30 @@
       write([]);
     };
 
-    // Take what is typed, up to the first word that ToyWorld does not have.
+    // Take what is typed, up to the first word that ToyWorld does not have. A word that is still
+    // being typed chooses among the words that begin with it.
     const type = () => {
       const all = split(typed.input.value);
       const odd = all.findIndex((word) => !gpt.idOf.has(word));
       tokens = (odd < 0 ? all : all.slice(0, odd)).slice(0, MOST);
-      complain(odd < 0 ? undefined : all[odd], odd === all.length - 1);
-      draw();
+      const last = odd >= 0 && odd === all.length - 1 && /\S$/.test(typed.input.value);
+      const begun = last && gpt.vocab.some((word) => word.startsWith(all[odd]));
+      if (odd >= 0 && !begun) complain(say(words.unknown, { word: all[odd], n: gpt.vocab.length }));
+      else complain();
+      draw(begun ? all[odd] : "");
     };
 
-    const complain = (odd, last) => {
-      const said = [];
-      if (odd !== undefined) {
-        said.push(say(words.unknown, { word: odd, n: gpt.vocab.length }));
-        for (let n = last ? odd.length : 0; n > 0; n--) {
-          const alike = gpt.vocab.filter((word) => word.startsWith(odd.slice(0, n)));
-          if (!alike.length) continue;
-          const { model } = here();
-          alike.sort((a, b) => model[gpt.idOf.get(b)] - model[gpt.idOf.get(a)]);
-          const buttons = alike.slice(0, 6).map((word) => button(word, () => write([word])));
-          said.push(` ${words.begin}`, make("div", { class: "play-row" }, ...buttons));
-          break;
-        }
-      } else if (tokens.length === MOST) said.push(words.long);
-      message.replaceChildren(...said);
+    const complain = (text = tokens.length === MOST ? words.long : words.hint) => {
+      if (message.textContent !== text) message.textContent = text;
     };
 
-    const draw = () => {
+    // Show what is known of the next word, or of those words that begin with a part of it.
+    const draw = (begun = "") => {
       const { model, exact, logits } = here();
       const p = gpt.rule(logits, rule);
       const most = (word, id) => Math.max(model[id], exact?.get(word) ?? 0);
       const order = gpt.vocab.map((word, id) => [word, id, most(word, id)])
-        .sort((a, b) => b[2] - a[2]).slice(0, SHOWN)
+        .filter(([word]) => word.startsWith(begun)).sort((a, b) => b[2] - a[2]).slice(0, SHOWN)
         .sort((a, b) => model[b[1]] - model[a[1]]);
       const row = (word, q, t) => [
         make("span", { class: "gpt-word" }, word), bars([q, t ?? 0]),
@@ -301,7 +298,7 @@
         ? [...list.children].indexOf(document.activeElement) : -1;
       list.replaceChildren(
         make("div", { class: "gpt-row gpt-head", "aria-hidden": "true" },
-          make("span", {}, words.next), make("span"),
+          make("span", {}, begun ? say(words.begun, { word: begun }) : words.next), make("span"),
           make("span", { class: "gpt-numbers" }, make("span", {}, words.model),
             make("span", {}, words.truth))),
         ...rows,

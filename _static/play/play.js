@@ -140,7 +140,7 @@ const play = (() => {
   // and call .update() to move it from outside.
   const slider = ({ label, min = 0, max, step = 1, value, show = String, oninput }) => {
     const id = `play-${++ids}`;
-    const output = make("output", { for: id });
+    const output = make("span", { "aria-hidden": "true" }); // aria-valuetext says it
     const input = make("input", { id, type: "range", min, max, step });
     const element = make("div", { class: "play-slider" },
       make("label", { for: id }, label), output, input);
