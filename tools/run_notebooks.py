@@ -81,7 +81,7 @@ def run(path: Path) -> float:
     )
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as exported:
-        in_book = profile.name() == "laptop" and path.resolve().is_relative_to(address.ROOT)
+        in_book = profile.name() == "laptop" and path.resolve().is_relative_to(PLAY.parents[1])
         client.execute(env={**os.environ, play.FOLDER: exported if in_book else ""})
         for file in Path(exported).iterdir():
             shutil.copy(file, PLAY)
