@@ -210,6 +210,18 @@ def test_explorer_is_reached_and_left_with_the_tab_key(opened, page, name):
 
 
 @pytest.mark.parametrize(**MARKS)
+@pytest.mark.parametrize("width", [1400, 360])
+def test_the_page_keeps_room_for_it(opened, page, name, width):
+    here = opened(page, name, viewport={"width": width, "height": 740})
+    here.tab.set_viewport_size({"width": width, "height": 740})
+    height = "place => place.offsetHeight"
+    after = here.place.evaluate(height)
+    here.place.evaluate("place => place.querySelector('.play').remove()")
+    here.place.evaluate("place => place.classList.remove('played')")
+    assert here.place.evaluate(height) == pytest.approx(after, abs=0.15 * after)
+
+
+@pytest.mark.parametrize(**MARKS)
 def test_nothing_moves(opened, page, name):
     here = opened(page, name)
     moving = here.tab.evaluate(

@@ -189,12 +189,16 @@ const play = (() => {
         if (!isIntersecting) continue;
         near.unobserve(target);
         const name = [...target.classList].find((c) => c.startsWith("tag_play-")).slice(9);
-        mount(target, name).catch((error) => console.warn(error)); // the figure stays
+        mount(target, name).catch((error) => {
+          target.classList.add("unplayed"); // the figure stays
+          console.warn(error);
+        });
       }
     },
     { rootMargin: "100%" },
   );
 
+  document.documentElement.classList.add("plays"); // before the page is seen, to keep the room
   document.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll("[class*=tag_play-]").forEach((place) => near.observe(place));
   });
