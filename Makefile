@@ -114,7 +114,7 @@ lint: setup-dev ## Lint and format of the code and of the notebooks' files
 unit: setup-dev ## Unit tests of support/ and of the repository
 	@echo "== Unit tests"
 	@$(PYTEST) tests --ignore=tests/test_notebooks.py --ignore=tests/test_pages.py \
-		--ignore=tests/test_plain_notebooks.py
+		--ignore=tests/test_plain_notebooks.py --ignore-glob='tests/test_play_*.py'
 
 form: setup-dev ## The form of the notebooks
 	@echo "== Form of the notebooks"
@@ -126,7 +126,7 @@ notebooks: setup-dev ## Run every notebook in smoke and compare its outputs (nbv
 
 pages: setup-dev ## Open every built page in a headless browser (after the book)
 	@echo "== The built pages in a browser"
-	@$(RUN) pytest -q tests/test_pages.py
+	@$(RUN) pytest -q tests/test_pages.py tests/test_play_*.py
 
 test-all: test exhaustive ## The tests, and the exhaustive ones that try everything
 	@echo "== All tests passed, the exhaustive ones too"

@@ -15,6 +15,7 @@ import nbformat
 import pytest
 import yaml
 from matplotlib.figure import Figure
+from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from PIL import Image, ImageChops, ImageStat
 
@@ -236,6 +237,7 @@ SPOILT = [
     (rules.allowed_tags, put(0, metadata={"tags": ["checks"]})),
     (rules.allowed_tags, put(4, metadata={"tags": ["going-deeper"]})),
     (rules.allowed_tags, put(4, metadata={"tags": ["plot", "checks"]})),
+    (rules.allowed_tags, put(4, metadata={"tags": ["play-gpt"]})),
     (rules.allowed_tags, edit(8, "## Why", "Why")),
     (rules.allowed_tags, edit(4, "print", "# NBVAL_SKIP\nprint")),
     (rules.allowed_tags, edit(4, "print", "#NBVAL_IGNORE_OUTPUT\nprint")),
@@ -436,6 +438,26 @@ def test_run_saves_a_clean_notebook_in_its_own_folder(tmp_path):
     assert not rules.no_traces(read(path))
     assert path.read_text(encoding="utf-8") == text_of(format_notebook(read(path), path.stem))
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(("chosen", "kept"), [("laptop", ["x.data.js"]), ("smoke", [])])
+def test_run_keeps_the_numbers_of_explorers_in_laptop(tmp_path, monkeypatch, chosen, kept):
+    export = """from pathlib import Path\nimport os
+        if folder := os.environ["PRETRAIN_PLAY"]:
+            (Path(folder) / "x.data.js").write_text("x")"""
+    path = small_notebook(
+        tmp_path, export.replace("\n        ", "\n"), "assert Path('go').exists()"
+    )
+    folder = tmp_path / "_static" / "play"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(run_notebooks, "PLAY", folder)
+    monkeypatch.setenv("PRETRAIN_PROFILE", chosen)
+    with pytest.raises(CellExecutionError):
+        run_notebooks.run(path)
+    assert not list(folder.iterdir()), "of a notebook that fails nothing is kept"
+    (tmp_path / "go").touch()
+    run_notebooks.run(path)
+    assert [file.name for file in folder.iterdir()] == kept
 
 
 def test_figures_are_saved_small_and_look_the_same():

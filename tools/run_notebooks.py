@@ -4,7 +4,8 @@
 
 Without names, all notebooks of chapters/ and solutions/. The profile is PRETRAIN_PROFILE's. A
 notebook is saved only when every cell has run; at the first that fails, its cell is shown and the
-file stays as it was.
+file stays as it was. With it are saved the numbers that it exports for its explorers in laptop, the
+profile that the book shows: see `support/play.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import argparse
 import base64
 import io
 import os
+import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -25,9 +28,12 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from PIL import Image
 from traitlets import default
 
+from support import play, profile
+from tools import address
 from tools.format_notebooks import format_notebook, notebooks, read, write
 
 CELL_SECONDS = 1800
+PLAY = address.ROOT / "_static" / "play"
 
 
 class ThisPythonSpec(KernelSpecManager):
@@ -74,7 +80,11 @@ def run(path: Path) -> float:
         resources={"metadata": {"path": str(path.resolve().parent)}},
     )
     start = time.perf_counter()
-    client.execute()
+    with tempfile.TemporaryDirectory() as exported:
+        in_book = profile.name() == "laptop" and path.resolve().is_relative_to(PLAY.parents[1])
+        client.execute(env={**os.environ, play.FOLDER: exported if in_book else ""})
+        for file in Path(exported).iterdir():
+            shutil.copy(file, PLAY)
     seconds = time.perf_counter() - start
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for count, cell in enumerate(code, start=1):

@@ -335,6 +335,23 @@ class ToyWorld:
         entropy = patterns.entropy + patterns.mean(Pattern.entropy)
         return entropy / (patterns.mean(len) + end_tokens)
 
+    def grammar(self) -> dict[str, Any]:
+        """Return how sentences are made, as plain lists for a program in another language.
+
+        "kinds" holds, for each kind and field, the options of every record, which have the chances
+        of zipf; "patterns" holds chances and tokens, each token a word or a slot [kind, field].
+        """
+        used = {slot for pattern in self.patterns.items for slot in pattern.slots}
+        kinds: dict[str, dict[str, list]] = {}
+        for kind, field in sorted(used, key=lambda slot: (slot.kind.name, slot.field)):
+            options = [list(record[field].items) for record in kind.records]
+            kinds.setdefault(kind.name, {})[field] = options
+        patterns = [
+            [prob, [t if isinstance(t, str) else [t.kind.name, t.field] for t in pattern.tokens]]
+            for pattern, prob in zip(self.patterns.items, self.patterns.probs, strict=True)
+        ]
+        return {"kinds": kinds, "patterns": patterns}
+
     def vocabulary(self) -> list[str]:
         """Return every word that sentences and paragraphs can hold, in alphabetical order."""
         stages = [self.patterns, *(stage for topic in self.topics for stage in topic)]
@@ -383,4 +400,4 @@ _WORLD = ToyWorld(TABLES, SENTENCES, _PATTERNS)
 sentences, paragraphs, text = _WORLD.sentences, _WORLD.paragraphs, _WORLD.text
 log_prob, next_token_log_probs = _WORLD.log_prob, _WORLD.next_token_log_probs
 entropy_per_token, derivations = _WORLD.entropy_per_token, _WORLD.derivations
-vocabulary, analogies = _WORLD.vocabulary, _WORLD.analogies
+vocabulary, analogies, grammar = _WORLD.vocabulary, _WORLD.analogies, _WORLD.grammar

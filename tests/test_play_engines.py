@@ -1,0 +1,285 @@
+"""The explorers compute what Python computes, in a real browser, from the files alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+import torch
+
+from support.data import toyworld
+from support.models import gpt
+from support.text.bpe import BPETokenizer, byte_symbols, pre_tokenize
+from tests import play_files
+from tests.browser import launch
+
+NAMES = play_files.names()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Start the Chromium of this machine."""
+    with launch(str(tmp_path_factory.mktemp("browser"))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ground(browser, tmp_path_factory):
+    """Return an empty page, opened from a folder, on which the explorers can be asked."""
+    path = tmp_path_factory.mktemp("page") / "blank.html"
+    path.write_text(play_files.BLANK.format((play_files.FOLDER / "play.js").as_uri()))
+    tab = browser.new_page()
+    tab.goto(path.as_uri())
+    yield tab
+    tab.close()
+
+
+def ask(tab, name: str, function: str, *given):
+    """Return what a function (engine, …given) of JavaScript gives for the explorer of that name."""
+    call = f"async ([name, given]) => ({function})(await play.engine(name), ...given)"
+    return tab.evaluate(call, [name, list(given)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_unpacks_the_numbers_that_python_reads(ground, name):
+    flat = """(engine, name) => {
+      const found = {};
+      const walk = (value, path) => {
+        if (ArrayBuffer.isView(value)) {
+          const sum = (weigh) => value.reduce((total, x, i) => total + x * weigh(i), 0);
+          found[path] = [...value.shape, sum(() => 1), sum((i) => Math.cos(i))];
+        } else if (value && typeof value === "object") {
+          for (const [key, item] of Object.entries(value)) walk(item, `${path}/${key}`);
+        } else found[path] = value;
+      };
+      walk(play.unpacked(name), "");
+      return found;
+    }"""
+    found, wanted = ask(ground, name, flat, name), {}
+
+    def walk(value, path):
+        if isinstance(value, np.ndarray):
+            numbers = value.astype(np.float64).ravel()
+            weighed = numbers @ np.cos(np.arange(len(numbers)))
+            wanted[path] = [*value.shape, numbers.sum(), weighed]
+        elif isinstance(value, (dict, list)):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in items:
+                walk(item, f"{path}/{key}")
+        else:
+            wanted[path] = value
+
+    walk(play_files.committed(name), "")
+    assert found.keys() == wanted.keys()
+    for path, value in wanted.items():
+        expected = pytest.approx(value, rel=1e-5, abs=1e-3) if isinstance(value, list) else value
+        assert found[path] == expected, path
+
+
+# bpe
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> BPETokenizer:
+    """Return the tokenizer of the chapter, made from what the page has."""
+    found = play_files.committed("bpe")
+    symbols = [byte_symbols()[byte] for byte in found["alphabet"]]
+    vocab, merges = {symbol: i for i, symbol in enumerate(symbols)}, []
+    for a, b in found["merges"]:
+        if vocab.setdefault(symbols[a] + symbols[b], len(symbols)) == len(symbols):
+            symbols.append(symbols[a] + symbols[b])
+        merges.append((symbols[a], symbols[b]))
+    return BPETokenizer(vocab, merges)
+
+
+def random_texts(n: int, seed: int = 0) -> list[str]:
+    """Return texts of all scripts: any characters, words and marks, what is special to Unicode."""
+    rng = random.Random(seed)
+    special = list("  \n\t\r\x0b\x1c\x85\xa0\u2028\u3000\u200d\ufeff'’.,!?…0１²Ⅷéßİıſ词元🙂")
+    special += ["\u0301", "👩‍👩‍👧", "'s", "'ll", "'RE", " the", "People", "What", "   ", "\x00"]
+    ranges = [(32, 127), (32, 0x250), (0x400, 0x700), (0x4E00, 0x9FFF), (0x1F300, 0x1FAFF)]
+    texts = [""]
+    while len(texts) < n:
+        length, kind = rng.randrange(1, 30), rng.random()
+        if kind < 0.3:
+            letters = [chr(rng.randrange(sys.maxunicode + 1)) for _ in range(length)]
+        elif kind < 0.6:
+            low, high = rng.choice(ranges)
+            letters = [chr(rng.randrange(low, high)) for _ in range(length)]
+        else:
+            letters = [rng.choice(special) for _ in range(length)]
+        texts.append("".join(c for c in letters if unicodedata.category(c[0]) != "Cs"))
+    return texts
+
+
+def test_bpe_gives_the_ids_of_support(ground, tokenizer):
+    texts = random_texts(1_000)
+    texts += [sentence.title() for sentence in toyworld.sentences(n=50)]
+    found = ask(ground, "bpe", "(bpe, texts) => texts.map((t) => bpe.encode(t).flat())", texts)
+    assert found == [tokenizer.encode(text) for text in texts]
+    assert sum(max(ids, default=0) > 255 for ids in found) > 100, "merges are applied"
+
+
+def test_bpe_gives_the_ids_of_every_smaller_vocabulary(ground, tokenizer):
+    texts = ["What is the city but the people?", "Northumberland", "aaaa aaaaa", *random_texts(20)]
+    for n in (0, 1, 16, 256, 5_000, len(tokenizer.merges)):
+        younger = BPETokenizer(tokenizer.vocab, tokenizer.merges[:n])
+        call = "(bpe, texts, n) => texts.map((t) => bpe.encode(t, n).flat())"
+        assert ask(ground, "bpe", call, texts, n) == [younger.encode(text) for text in texts], n
+
+
+@pytest.mark.exhaustive
+def test_bpe_cuts_at_every_character_as_support_does(ground):
+    """Whatever the version of Unicode of the browser."""
+    characters = [chr(i) for i in range(sys.maxunicode + 1) if not 0xD800 <= i < 0xE000]
+    call = """(bpe, from, to) => {
+      const kinds = [];
+      for (let i = from; i < to; i++) {
+        const c = String.fromCodePoint(i);
+        kinds.push(["a", "1", "!", " "].map((x) => bpe.preTokens(x + c + x).length).join(""));
+      }
+      return kinds.join(" ");
+    }"""
+    found = []
+    for start, end in ((0, 0xD800), (0xE000, 0x80000), (0x80000, sys.maxunicode + 1)):
+        found += ask(ground, "bpe", call, start, end).split(" ")
+    wanted = ["".join(str(len(pre_tokenize(x + c + x))) for x in "a1! ") for c in characters]
+    differ = [hex(ord(c)) for c, f, w in zip(characters, found, wanted, strict=True) if f != w]
+    assert not differ, differ[:20]
+
+
+# gpt
+
+
+@pytest.fixture(scope="module")
+def writer() -> tuple[gpt.GPT, list[str]]:
+    """Return the chapter's model with the weights that the page has, and its words."""
+    found = play_files.committed("gpt")
+    weights = {name: torch.from_numpy(w.copy()) for name, w in found["weights"].items()}
+    vocab_size, d_model = weights["tokens.weight"].shape
+    n_layers = sum(name.endswith("qkv.weight") for name in weights)
+    length = len(weights["positions.weight"])
+    config = gpt.GPTConfig(vocab_size, d_model, n_layers, found["heads"], max_length=length)
+    model = gpt.GPT(config).eval()
+    model.load_state_dict(weights)
+    return model, found["vocab"]
+
+
+@torch.no_grad()
+def test_gpt_gives_the_logits_of_pytorch(ground, writer):
+    model, vocab = writer
+    generator = torch.Generator().manual_seed(0)
+    for length in (1, 5, model.config.max_length):
+        ids = torch.randint(len(vocab), (length,), generator=generator)
+        call = "(gpt, ids) => gpt.logits(ids).map((row) => [...row])"
+        found = torch.tensor(ask(ground, "gpt", call, ids.tolist()))
+        wanted = model.logits(model(ids[None]))[0]
+        assert wanted.std() > 0.5
+        torch.testing.assert_close(found, wanted, atol=1e-3, rtol=0)
+
+
+def test_gpt_draws_by_the_rules_of_support(ground):
+    logits = 3 * torch.randn(4, 60, generator=torch.Generator().manual_seed(0))
+    logits[0, :10] = logits[0, 0]  # equals
+    rules = [
+        {},
+        {"temperature": 0},
+        {"temperature": 0.5},
+        {"temperature": 1.7},
+        {"topK": 1},
+        {"topK": 5},
+        {"topP": 0.6},
+        {"topP": 0.95, "topK": 20, "temperature": 1.3},
+    ]
+    python = {"topK": "top_k", "topP": "top_p", "temperature": "temperature"}
+    for rule in rules:
+        call = "(gpt, rows, rule) => rows.map((row) => [...gpt.rule(row, rule)])"
+        found = torch.tensor(ask(ground, "gpt", call, logits.tolist(), rule), dtype=torch.float32)
+        given = {python[name]: value for name, value in rule.items()}
+        wanted = gpt.next_token_probabilities(logits, **given)
+        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+
+
+def beginnings(n: int) -> list[list[str]]:
+    """Return beginnings of sentences; some with a word changed, so that many are impossible."""
+    rng, words = random.Random(0), toyworld.vocabulary()
+    found = [[]]
+    for sentence in toyworld.sentences(seed=7, n=n):
+        tokens = sentence.split()[: rng.randrange(12)]
+        tokens = [token for token in tokens if token != "."]
+        if tokens and rng.random() < 0.3:
+            tokens[rng.randrange(len(tokens))] = rng.choice(words)
+        found.append([token for token in tokens if token != "."])
+    return found
+
+
+def test_gpt_knows_the_truth_of_toyworld(ground):
+    asked = beginnings(400)
+    call = "(gpt, asked) => asked.map((b) => { const p = gpt.after(b); return p && [...p]; })"
+    impossible = 0
+    for beginning, found in zip(asked, ask(ground, "gpt", call, asked), strict=True):
+        try:
+            wanted = toyworld.next_token_log_probs(beginning)
+        except ValueError:
+            assert found is None, beginning
+            impossible += 1
+            continue
+        assert dict(found) == pytest.approx({w: math.exp(p) for w, p in wanted.items()}), beginning
+    assert 20 < impossible < 200
+
+
+@torch.no_grad()
+def test_gpt_computes_cross_entropy_and_floor(ground, writer):
+    model, vocab = writer
+    ids = {word: i for i, word in enumerate(vocab)}
+    sentence = "yesterday the farmer sang songs quietly near the field".split()
+    call = "(gpt, words) => gpt.read(words).map(({ cross, floor }) => [cross, floor])"
+    found = ask(ground, "gpt", call, sentence)
+    log_q = model.logits(model(torch.tensor([[ids[w] for w in [".", *sentence]]])))[0]
+    log_q = log_q.log_softmax(-1)
+    assert len(found) == len(sentence) + 1
+    for t, (cross, floor) in enumerate(found):
+        log_p = toyworld.next_token_log_probs(sentence[:t])
+        p = {word: math.exp(value) for word, value in log_p.items()}
+        wanted = -sum(p[word] * log_q[t, ids[word]].item() for word in p)
+        assert cross == pytest.approx(wanted, abs=1e-3)
+        assert floor == pytest.approx(-sum(p[w] * log_p[w] for w in p), abs=1e-6)
+        assert cross >= floor - 1e-9
+
+
+def test_gpt_reads_texts_longer_than_its_window(ground, writer):
+    model, vocab = writer
+    words = [vocab[i] for i in torch.randint(len(vocab), (40,)).tolist()]
+    words = [word for word in words if word != "."]
+    call = "(gpt, words) => gpt.read(words).map(({ model }) => [...model])"
+    found = torch.tensor(ask(ground, "gpt", call, words))
+    ids = torch.tensor([[vocab.index(word) for word in words]])[:, -model.config.max_length :]
+    with torch.no_grad():
+        wanted = model.logits(model(ids))[0, -1].softmax(-1)
+    torch.testing.assert_close(found[-1], wanted, atol=1e-3, rtol=0)
+
+
+def test_numbers_of_the_ground_are_those_of_pytorch(ground):
+    generator = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(16, generator=generator) * 3, torch.randn(5, 16, generator=generator)
+    scale, bias = torch.randn(16, generator=generator), torch.randn(16, generator=generator)
+    given = [json.loads(json.dumps(t.tolist())) for t in (x, weight.flatten(), scale, bias)]
+    found = ground.evaluate(
+        """([x, weight, scale, bias]) => {
+          weight.shape = [5, 16];
+          const all = [play.linear(weight, x, bias), play.softmax(x),
+            play.layerNorm(x, scale, bias), play.geluTanh(x)];
+          return all.map((y) => [...y]);
+        }""",
+        given,
+    )
+    f = torch.nn.functional
+    wanted = [weight @ x + bias[:5], x.softmax(-1), f.layer_norm(x, (16,), scale, bias)]
+    wanted.append(f.gelu(x, approximate="tanh"))
+    for one, two in zip(found, wanted, strict=True):
+        torch.testing.assert_close(torch.tensor(one), two, atol=1e-4, rtol=0)
