@@ -71,7 +71,7 @@ def test_solution_passes(path):
 def statement(path: Path, exercise: str) -> str:
     """Return the words of an exercise: below its label, or in the box that opens its solution."""
     text = "\n".join(c.source for c in read(path).cells if c.cell_type == "markdown")
-    label = f":label: exercise-{exercise.replace('.', '-')}\n"
+    label = f":label: exercise-{exercise.replace('.', '-')}\n:nonumber:\n"
     if path.stem.startswith("exercise_"):
         label = "{admonition} The exercise\n:class: note\n"
     words = re.search(re.escape(label) + r"(.*?)\n```", text, re.S)[1]
