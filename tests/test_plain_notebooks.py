@@ -89,7 +89,7 @@ def test_numbers_are_those_of_the_page(name, page):
     references = re.findall(r"(?<![\w.])\(\d+\.\d+\)", re.sub(r"(?s)\$\$.*?\$\$", "", text))
     shown = printed(page, r'<a class="reference internal" href="[^"]*\#equation-[^"]*">(.*?)</a>')
     assert set(shown) <= set(references)
-    exercises = re.findall(r"^\*\*(Exercise [\d.]+(?: \(.*\))?)\*\*$", text, re.MULTILINE)
+    exercises = re.findall(r"^\*\*(Exercise(?: [\d.]+)?(?: \(.*\))?)\*\*$", text, re.MULTILINE)
     titles = printed(
         page, r'<div class="exercise admonition".*?<p class="admonition-title">(.*?)</p>'
     )
