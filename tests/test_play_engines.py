@@ -277,10 +277,11 @@ def test_attention_looks_as_pytorch_does(ground):
         call = "(e, x) => x.map((_, t) => e.look(x, t)).map((y) => [y.scores, y.weights, y.after])"
         found = ask(ground, "attention", call, x.tolist())
         weights = (x @ x.T).softmax(-1)
-        for t, (scores, shares, after) in enumerate(found):
-            torch.testing.assert_close(torch.tensor(scores), x @ x[t], atol=1e-3, rtol=1e-5)
-            torch.testing.assert_close(torch.tensor(shares), weights[t], atol=1e-3, rtol=0)
-            torch.testing.assert_close(torch.tensor(after), weights[t] @ x, atol=1e-3, rtol=0)
+        for t, answers in enumerate(found):
+            scores, shares, after = (torch.tensor(a, dtype=torch.float32) for a in answers)
+            torch.testing.assert_close(scores, x @ x[t], atol=1e-3, rtol=1e-5)
+            torch.testing.assert_close(shares, weights[t], atol=1e-3, rtol=0)
+            torch.testing.assert_close(after, weights[t] @ x, atol=1e-3, rtol=0)
 
 
 # heads
