@@ -10,8 +10,8 @@
       texts: ["a", "b", "c"],
       sentence: "{a} is to {b} as {c} is to what?",
       examples: "Examples",
-      one: ["chip", "bank", "bigger", "japan"],
-      three: ["man woman king", "japan japanese germany", "big bigger small", "paris france london"],
+      one: ["bank", "rose", "quickly", "japan"],
+      three: ["man woman king", "japan japanese germany", "france paris japan"],
       out: "Leave a, b and c out",
       known: "{n} words are here, the more frequent ones of those that all models know.",
       unknown: "“{word}” is not among the {n} words here. Some that are: {some}.",
@@ -128,7 +128,7 @@
       neighbors: make("div", {}, one.element, group(words.examples, ...singles.map(example))),
       analogy: make("div", {},
         make("div", { class: "vectors-three" }, ...fields.map(({ element }) => element)),
-        group(words.examples, ...triples.map(example)), group(words.out, leave)),
+        group(words.examples, ...triples.map(example)), group(words.analogy, leave)),
     };
     const question = make("div", { class: "vectors-question" });
 
@@ -184,11 +184,21 @@
       draw();
     }, { "data-map": name }));
     const mapped = {};
-    const named = (id, kind) => {
-      const [x, y] = place(id);
-      const end = x > SIZE - 120;
-      return [svg("circle", { cx: x, cy: y, r: 6, class: kind }),
-        svg("text", { x: x + (end ? -9 : 9), y: y + 6, "text-anchor": end ? "end" : "start" }, vocab[id])];
+    // The marks and names of some words; a name moves down until it covers no other.
+    const named = (ids, kind) => {
+      const height = image.clientWidth < 400 ? 32 : 20;
+      const taken = [];
+      const order = ids.map((id) => [id, ...place(id)]).sort((a, b) => a[2] - b[2]);
+      const texts = order.map(([id, x, y]) => {
+        const end = x > SIZE - 160;
+        let top = y + 6;
+        while (taken.some(([u, v]) => Math.abs(u - x) < 6 * height && Math.abs(v - top) < height)) top += 2;
+        taken.push([x, top]);
+        return svg("text", { x: x + (end ? -9 : 9), y: top, "text-anchor": end ? "end" : "start" },
+          vocab[id]);
+      });
+      const circles = order.map(([id, cx, cy]) => svg("circle", { cx, cy, r: 6, class: kind(id) }));
+      return [...circles, ...texts];
     };
     const chart = () => {
       names_of_maps.forEach((b) => b.setAttribute("aria-pressed", b.dataset.map === map));
@@ -210,9 +220,8 @@
       };
       const lines = mode === "neighbors" ? answers.map((id) => line(word, id))
         : [line(three[0], three[1]), line(three[2], shown[0])];
-      marks.replaceChildren(...lines,
-        ...shown.filter((id) => !asked.includes(id)).flatMap((id) => named(id, "vectors-found")),
-        ...[...new Set(asked)].flatMap((id) => named(id, "vectors-asked")));
+      marks.replaceChildren(...lines, ...named([...new Set([...asked, ...shown])],
+        (id) => (asked.includes(id) ? "vectors-asked" : "vectors-found")));
     };
     // The word nearest to the pointer, unless it is far.
     const under = ({ clientX, clientY }) => {
