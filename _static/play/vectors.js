@@ -173,7 +173,10 @@
       return element;
     };
     const SIZE = 640;
-    const place = (id) => [0, 1].map((i) => 20 + (vectors.maps[map][2 * id + i] / 255) * (SIZE - 40));
+    const place = (id) => {
+      const [x, y] = vectors.maps[map].subarray(2 * id, 2 * id + 2);
+      return [x, 255 - y].map((value) => 20 + (value / 255) * (SIZE - 40));
+    };
     const dots = vocab.map(() => svg("circle", { r: 2.5 }));
     const marks = svg("g", {});
     const pointed = svg("text", { class: "vectors-pointed" });
@@ -184,15 +187,18 @@
       draw();
     }, { "data-map": name }));
     const mapped = {};
-    // The marks and names of some words; a name moves down until it covers no other.
+    // The marks and names of some words; a name moves to the middle until it covers no other.
     const named = (ids, kind) => {
       const height = image.clientWidth < 400 ? 32 : 20;
       const taken = [];
       const order = ids.map((id) => [id, ...place(id)]).sort((a, b) => a[2] - b[2]);
+      const way = order[order.length >> 1][2] > SIZE / 2 ? -1 : 1;
+      if (way < 0) order.reverse();
       const texts = order.map(([id, x, y]) => {
         const end = x > SIZE - 160;
         let top = y + 6;
-        while (taken.some(([u, v]) => Math.abs(u - x) < 6 * height && Math.abs(v - top) < height)) top += 2;
+        const covers = ([u, v]) => Math.abs(u - x) < 6 * height && Math.abs(v - top) < height;
+        while (taken.some(covers)) top += 2 * way;
         taken.push([x, top]);
         return svg("text", { x: x + (end ? -9 : 9), y: top, "text-anchor": end ? "end" : "start" },
           vocab[id]);
