@@ -404,7 +404,8 @@ def row_of(here: Opened, word: str) -> tuple[list[float], float, float]:
     row = here.play.get_by_role("group", name=word, exact=True)
     numbers = [float(s.get_attribute("aria-valuenow")) for s in row.get_by_role("slider").all()]
     weight = row.locator(".attention-weight > span").last.inner_text()
-    return numbers, float(row.locator(".attention-score").inner_text()), float(weight)
+    score = row.locator(".attention-score").inner_text().replace("−", "-")
+    return numbers, float(score), float(weight)
 
 
 def test_attention_begins_with_the_numbers_of_the_chapter(attention):
