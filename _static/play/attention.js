@@ -170,7 +170,7 @@
         })),
         ...at.map(([left, top], t) => text([left + 7, top + 17], sentence[t])),
         svg("circle", { cx: place(after)[0], cy: place(after)[1], r: 8, class: "attention-after" }),
-        text([place(after)[0], place(after)[1] - 13], words.after, middle),
+        text([place(after)[0] + 4, place(after)[1] + 22], words.after, { class: "attention-axis" }),
         ...at.map(([cx, cy], t) => svg("circle", { cx, cy, r: 22, class: "attention-hold", "data-t": t })),
       );
     };
