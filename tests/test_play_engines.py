@@ -264,6 +264,55 @@ def test_gpt_reads_texts_longer_than_its_window(ground, writer):
     torch.testing.assert_close(found[-1], wanted, atol=1e-3, rtol=0)
 
 
+# optimizers
+
+
+def pytorch_walk(found: dict, name: str, sizes: dict, start: list[float]) -> torch.Tensor:
+    """Return the places (steps + 1, 2) that a rule of PyTorch visits in the chapter's valley."""
+    w = torch.tensor(start, dtype=torch.float64, requires_grad=True)
+    curvature, lowest = (torch.tensor(found[key]) for key in ("curvature", "lowest"))
+    rate, beta = sizes["rate"], sizes.get("beta")
+    optimizer = {
+        "sgd": lambda: torch.optim.SGD([w], lr=rate),
+        "momentum": lambda: torch.optim.SGD([w], lr=rate, momentum=beta),
+        "rmsprop": lambda: torch.optim.RMSprop([w], lr=rate, alpha=beta),
+        "adam": lambda: torch.optim.Adam([w], lr=rate, betas=(beta, sizes["beta2"])),
+    }[name]()
+    path = [w.detach().clone()]
+    for _ in range(found["steps"]):
+        w.grad = curvature * (w.detach() - lowest)
+        optimizer.step()
+        path.append(w.detach().clone())
+    return torch.stack(path)
+
+
+def test_optimizers_visit_the_places_of_pytorch(ground):
+    found, rng = play_files.committed("optimizers"), random.Random(0)
+    far = 0
+    for name, sizes in found["rules"].items():
+        asked = [(found["start"], sizes)]
+        for _ in range(25):
+            other = {key: rng.choice(found["betas"]) for key in sizes if key == "beta"}
+            other = {**sizes, **other, "rate": rng.choice(found["rates"])}
+            asked.append(([rng.uniform(-3, 4), rng.uniform(-0.4, 2.4)], other))
+        for start, own in asked:
+            call = "(engine, ...given) => engine.walk(...given)"
+            path = ask(ground, "optimizers", call, name, start, found["steps"], own)
+            wanted = pytorch_walk(found, name, own, start)
+            near = torch.tensor(path, dtype=torch.float64)
+            torch.testing.assert_close(near, wanted, atol=1e-3, rtol=1e-3, msg=f"{name} {own}")
+            far += bool(wanted.abs().max() > 100)
+    assert 5 < far < 50, "some rates are too large"
+
+
+def test_optimizers_know_the_loss_of_the_valley(ground):
+    found = play_files.committed("optimizers")
+    curvature, lowest = np.array(found["curvature"]), np.array(found["lowest"])
+    places = np.random.default_rng(0).uniform(-3, 3, (20, 2))
+    losses = ask(ground, "optimizers", "(engine, all) => all.map(engine.loss)", places.tolist())
+    np.testing.assert_allclose(losses, (curvature * (places - lowest) ** 2).sum(1) / 2, atol=1e-6)
+
+
 def test_numbers_of_the_ground_are_those_of_pytorch(ground):
     generator = torch.Generator().manual_seed(0)
     x, weight = torch.randn(16, generator=generator) * 3, torch.randn(5, 16, generator=generator)
