@@ -271,7 +271,7 @@ def pytorch_walk(found: dict, name: str, sizes: dict, start: list[float]) -> tor
     """Return the places (steps + 1, 2) that a rule of PyTorch visits in the chapter's valley."""
     w = torch.tensor(start, dtype=torch.float64, requires_grad=True)
     curvature, lowest = (torch.tensor(found[key]) for key in ("curvature", "lowest"))
-    rate, beta = sizes["rate"], sizes.get("beta")
+    rate, beta = sizes["rate"], float(sizes.get("beta", 0))
     optimizer = {
         "sgd": lambda: torch.optim.SGD([w], lr=rate),
         "momentum": lambda: torch.optim.SGD([w], lr=rate, momentum=beta),
