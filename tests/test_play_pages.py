@@ -509,3 +509,109 @@ def test_optimizers_go_step_by_step_and_back_to_the_chapter(optimizers):
     optimizers.play.get_by_role("button", name="As in the chapter").click()
     assert said_on(optimizers, "momentum").endswith("loss 2e−5")
     assert said_on(optimizers, "Adam") == first
+
+
+# bert
+
+
+@pytest.fixture
+def bert(opened):
+    return opened("chapters/bert.html", "bert")
+
+
+def guesses(here: Opened) -> dict[str, list[str]]:
+    """Return the numbers of BERT and of the best guess beside each word."""
+    return {
+        row.locator("span").first.inner_text(): row.locator(".gpt-numbers span").all_inner_texts()
+        for row in here.play.locator(".bert-guess").all()
+    }
+
+
+def sees(here: Opened) -> list[str]:
+    return here.play.locator(".bert-word span").all_inner_texts()
+
+
+def losses_on(here: Opened) -> tuple[float, float]:
+    """Return the expected loss and the lowest one of the place that is asked for."""
+    found = here.play.locator(".bert-said").inner_text()
+    return tuple(map(float, re.search(r"BERT ([\d.]+) nats, best possible ([\d.]+)", found).groups()))
+
+
+def test_bert_begins_with_the_gap_of_the_chapter(bert):
+    assert " ".join(sees(bert)) == "the [MASK] in italy is one of the highest on earth ."
+    best = {word: q for word, (_, q) in guesses(bert).items() if q != "0.00"}
+    assert best == {"crane": "0.55", "mountain": "0.27", "volcano": "0.18"}
+    assert list(guesses(bert))[0] == "crane", "the model's first guess too"
+    assert "0.55" in bert.play.locator(".bert-said").inner_text()
+    assert losses_on(bert)[1] == 0.99 <= losses_on(bert)[0] < 1.5
+    assert bert.problems == []
+
+
+def test_bert_hides_and_shows_words_by_pointer_and_by_keyboard(bert):
+    word = bert.play.locator(".bert-word")
+    word.nth(8).click()
+    assert sees(bert)[8] == "[MASK]" and word.nth(8).get_attribute("aria-pressed") == "true"
+    assert losses_on(bert)[1] > 2, "the other gap gives nothing away"
+    assert bert.tab.evaluate("document.activeElement.matches('.bert-word:nth-child(9)')")
+    for _ in range(7):
+        bert.tab.keyboard.press("ArrowLeft")
+    bert.tab.keyboard.press("Enter")
+    assert sees(bert)[1] == "crane", "shown again"
+    assert "Word 2 is shown. BERT sees “crane”" in bert.play.locator(".bert-said").inner_text()
+    assert guesses(bert)["crane"][1] == "1.00"
+    bert.tab.keyboard.press("Space")
+    assert sees(bert)[1] == "[MASK]"
+    floor = losses_on(bert)[1]
+    assert floor > 2.5, "any thing can be the one or the other"
+    bert.tab.keyboard.press("End")
+    bert.tab.keyboard.press("Enter")
+    assert losses_on(bert) == (pytest.approx(0, abs=0.05), 0), "there is always a full stop"
+    assert bert.problems == []
+
+
+def test_bert_answers_the_questions_of_the_chapter(bert):
+    word = bert.play.locator(".bert-word")
+    word.nth(8).click()
+    word.nth(1).click()
+    word.nth(8).click()
+    word.nth(8).click()
+    assert sees(bert)[1] == "crane" and guesses(bert)["highest"][1] == "1.00"
+    assert losses_on(bert)[1] == 0
+    bert.play.get_by_role("button", name="crane", exact=True).first.click()
+    assert sees(bert) == "every crane likes [MASK] .".split()
+    assert {w: q for w, (_, q) in guesses(bert).items() if q != "0.00"} == {
+        "fish": "0.67",
+        "snails": "0.33",
+    }
+
+
+def test_bert_reads_what_is_typed(bert):
+    text, message = bert.play.locator("textarea"), bert.play.get_by_role("status")
+    text.fill("Every crane likes [MASK] .")
+    assert sees(bert) == "every crane likes [MASK] .".split()
+    assert guesses(bert)["fish"][1] == "0.67"
+    bert.play.locator(".bert-word").nth(3).click()
+    assert sees(bert)[3] == "[MASK]", "nobody has said which word it is"
+    text.fill("every penguin likes fish .")
+    assert "“penguin” is not among the 303 words" in message.inner_text()
+    assert sees(bert) == ["every"]
+    text.fill("paris is the capital of italy .")
+    bert.play.locator(".bert-word").nth(3).click()
+    assert "ToyWorld has no sentence like this" in bert.play.locator(".bert-said").inner_text()
+    assert {q for _, q in guesses(bert).values()} == {"–"}
+    text.fill("crane " * 50)
+    assert "BERT has 30 places at most" in message.inner_text()
+    text.fill("")
+    assert sees(bert) == [] and "no word yet" in bert.play.locator(".bert-said").inner_text()
+    assert bert.problems == []
+
+
+def test_bert_draws_other_sentences(bert):
+    drawn = set()
+    for _ in range(6):
+        bert.play.get_by_role("button", name="Another sentence").click()
+        drawn.add(bert.play.locator("textarea").input_value())
+        assert sees(bert).count("[MASK]") == 1
+        cross, floor = losses_on(bert)
+        assert cross >= floor - 0.011
+    assert len(drawn) == 6
