@@ -380,7 +380,9 @@ def test_bert_computes_the_expected_loss_and_the_lowest(ground, reader, small_wo
         log_p = model.predict_tokens(model.bert(torch.tensor([ids])))[0, 1:-1].log_softmax(-1)
         for k, best in zip(gaps, best_guesses(small_world, asked), strict=True):
             loss = -sum(q * log_p[k, vocab.index(word)].item() for word, q in best.items())
-            assert found[k] == pytest.approx([loss, -sum(q * math.log(q) for q in best.values())], abs=1e-3)
+            assert found[k] == pytest.approx(
+                [loss, -sum(q * math.log(q) for q in best.values())], abs=1e-3
+            )
 
 
 def test_bert_draws_sentences_of_its_world(ground, small_world):

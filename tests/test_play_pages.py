@@ -534,7 +534,9 @@ def sees(here: Opened) -> list[str]:
 def losses_on(here: Opened) -> tuple[float, float]:
     """Return the expected loss and the lowest one of the place that is asked for."""
     found = here.play.locator(".bert-said").inner_text()
-    return tuple(map(float, re.search(r"BERT ([\d.]+) nats, best possible ([\d.]+)", found).groups()))
+    return tuple(
+        map(float, re.search(r"BERT ([\d.]+) nats, best possible ([\d.]+)", found).groups())
+    )
 
 
 def test_bert_begins_with_the_gap_of_the_chapter(bert):
