@@ -484,8 +484,7 @@ def test_optimizers_are_played_with_a_finger(opened):
     here.play.locator("[data-rule=adam]").tap()
     assert here.play.locator("[data-rule=adam]").get_attribute("aria-pressed") == "true"
     assert here.play.get_by_label("Rate of Adam").get_attribute("aria-valuetext") == "0.1"
-    box = here.play.locator(".optimizers-map svg").bounding_box()
-    here.tab.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    here.play.locator(".optimizers-map svg").tap()  # in its middle
     assert start_of(here) != "first weight -2, second weight 2"
     style = "e => getComputedStyle(e).touchAction"
     assert here.play.get_by_role("slider", name="Start").evaluate(style) == "none", "no scrolling"
@@ -493,7 +492,7 @@ def test_optimizers_are_played_with_a_finger(opened):
 
 def test_optimizers_go_step_by_step_and_back_to_the_chapter(optimizers):
     first = said_on(optimizers, "Adam")
-    steps = optimizers.play.get_by_label("Steps")
+    steps = optimizers.play.get_by_role("slider", name="Steps")
     steps.press("Home")
     assert "All four stand at the start, and the loss is 33." in said_of(optimizers)
     steps.press("ArrowRight")
@@ -534,9 +533,8 @@ def sees(here: Opened) -> list[str]:
 def losses_on(here: Opened) -> tuple[float, float]:
     """Return the expected loss and the lowest one of the place that is asked for."""
     found = here.play.locator(".bert-said").inner_text()
-    return tuple(
-        map(float, re.search(r"BERT ([\d.]+) nats, best possible ([\d.]+)", found).groups())
-    )
+    cross, floor = re.search(r"BERT (\d+\.\d+) nats, best possible (\d+\.\d+)", found).groups()
+    return float(cross), float(floor)
 
 
 def test_bert_begins_with_the_gap_of_the_chapter(bert):

@@ -220,7 +220,10 @@
     const list = make("div", { class: "bert-guesses" });
     const said = make("div", { class: "bert-said", "aria-live": "polite", "aria-atomic": "true" });
 
+    // Take what is typed, up to the first word that the model does not have. A word that was hidden
+    // stays so, unless the reader types gaps.
     const type = () => {
+      const before = tokens;
       const all = typed.input.value.match(/\[mask\]|[.,]|[^\s.,]+/gi) ?? [];
       const asked = all.map((word) => (/^\[mask\]$|^_+$/i.test(word) ? null : word.toLowerCase()));
       const odd = asked.findIndex((word) => word !== null && !bert.ordinary.includes(word));
@@ -230,7 +233,8 @@
       else if (asked.length > bert.longest) text = say(words.long, { n: bert.longest });
       if (message.textContent !== text) message.textContent = text;
       const gaps = [...tokens.keys()].filter((k) => tokens[k] === null);
-      hidden = new Set([...[...hidden].filter((k) => k < tokens.length), ...gaps]);
+      const kept = [...hidden].filter((k) => k < tokens.length && tokens[k] === before[k]);
+      hidden = new Set(gaps.length ? gaps : kept);
       if (gaps.length && !hidden.has(at)) at = gaps.at(-1);
       at = Math.max(0, Math.min(at, tokens.length - 1));
       show();
@@ -238,8 +242,9 @@
 
     const take = (sentence, places) => {
       typed.input.value = sentence;
-      [hidden, at] = [new Set(places), places[0]];
       type();
+      [hidden, at] = [new Set(places), places[0]];
+      show();
     };
 
     // Hide a word or show it again, and ask for it in either case.
