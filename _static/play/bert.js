@@ -5,8 +5,8 @@
     en: {
       title: "Hide words, and let BERT guess",
       text: "The sentence",
-      hint: "Press a word to hide it, and again to show it.",
-      sees: "What BERT sees. Press a word to hide it, and again to show it.",
+      hint: "Press a word to hide it. Press a gap to see its guesses, and again to show its word.",
+      sees: "What BERT sees",
       another: "Another sentence",
       place: "word {n}",
       model: "BERT",
@@ -247,11 +247,11 @@
       show();
     };
 
-    // Hide a word or show it again, and ask for it in either case.
+    // Hide a word and ask for it, ask for a gap, or show the word of the gap that is asked for.
     const toggle = (k) => {
+      if (!hidden.has(k)) hidden.add(k);
+      else if (k === at && tokens[k] !== null) hidden.delete(k);
       at = k;
-      if (!hidden.delete(k)) hidden.add(k);
-      if (tokens[k] === null) hidden.add(k); // nobody has said which word it is
       show();
       chips[k].focus();
     };
@@ -266,7 +266,7 @@
         const gap = hidden.has(k);
         const [guess, p] = first(named(known[k].model));
         return make("button", {
-          type: "button", class: `bert-word${k === at ? " bert-at" : ""}`, "aria-pressed": gap,
+          type: "button", class: "bert-word", "aria-pressed": gap, "aria-current": k === at,
           tabindex: k === at ? 0 : -1, onclick: () => toggle(k),
         }, make("span", {}, gap ? MASK : word),
         make("small", {}, gap ? `${guess} ${share(p)}` : "\u00a0"));
