@@ -577,8 +577,19 @@ def test_bert_answers_the_questions_of_the_chapter(bert):
     for k, floor in ((8, 2.27), (1, 2.94), (1, 0), (8, 0)):
         word.nth(k).click()
         assert losses_on(bert)[1] == floor
+        if floor == 2.94:
+            assert losses_on(bert)[0] == 3.32
     assert sees(bert)[1] == "crane" and guesses(bert)["highest"][1] == "1.00"
-    assert losses_on(bert)[1] == 0
+    assert losses_on(bert) == (0.07, 0)
+    bert.play.get_by_role("button", name="highest").first.click()
+    for k, p in ((1, "<0.001"), (6, "<0.001"), (10, "<0.001"), (7, "1.00")):
+        word.nth(k).click()
+        if k != 1:
+            word.nth(k).click()
+        said = bert.play.locator(".bert-said").inner_text()
+        assert f"gives this word {p}." in said, said
+        if k == 1:
+            assert list(guesses(bert))[0] == "german"
     bert.play.get_by_role("button", name="crane", exact=True).first.click()
     assert sees(bert) == "every crane likes [MASK] .".split()
     assert {w: q for w, (_, q) in guesses(bert).items() if q != "0.00"} == {
