@@ -70,7 +70,7 @@
   };
 
   const DASHES = { sgd: "", momentum: "7 3", rmsprop: "7 3 2 3", adam: "2 3" };
-  const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [360, 240, 48, 8, 8, 38]; // of a drawing
+  const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [360, 240, 58, 8, 8, 40]; // of a drawing
   const [ACROSS, UP] = [[-3, 4.4], [-0.4, 2.4]]; // what the map shows
   const [LEAST, MOST] = [-8, 2]; // powers of ten of the losses
   const GRID = 0.1; // on which the start lies
