@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -13,10 +14,12 @@ import pytest
 import torch
 
 from support.data import toyworld
-from support.models import gpt
+from support.models import bert, gpt
 from support.text.bpe import BPETokenizer, byte_symbols, pre_tokenize
 from tests import play_files
 from tests.browser import launch
+from tools import address
+from tools.format_notebooks import read
 
 NAMES = play_files.names()
 
@@ -262,6 +265,188 @@ def test_gpt_reads_texts_longer_than_its_window(ground, writer):
     with torch.no_grad():
         wanted = model.logits(model(ids))[0, -1].softmax(-1)
     torch.testing.assert_close(found[-1], wanted, atol=1e-3, rtol=0)
+
+
+# bert
+
+
+@pytest.fixture(scope="module")
+def reader() -> tuple[bert.BertForPretraining, list[str]]:
+    """Return the model of support with the weights that the page has, and the chapter's words."""
+    found = play_files.committed("bert")
+    weights = {
+        name.replace("bert.layers", "bert.encoder.layers"): torch.from_numpy(w.copy())
+        for name, w in found["weights"].items()
+    }
+    vocab_size, d_model = weights["bert.tokens.weight"].shape
+    depth = sum(name.endswith("qkv.weight") for name in weights)
+    length = len(weights["bert.positions.weight"])
+    config = bert.BertConfig(
+        vocab_size, d_model, depth, found["heads"], 4 * d_model, length, norm_eps=1e-5
+    )
+    model = bert.BertForPretraining(bert.Bert(config)).eval()
+    missing, unknown = model.load_state_dict(weights, strict=False)
+    assert not unknown and all("pooler" in n or "next_sentence" in n for n in missing)
+    return model, found["vocab"]
+
+
+@torch.no_grad()
+def test_bert_gives_the_logits_of_pytorch(ground, reader):
+    model, vocab = reader
+    generator = torch.Generator().manual_seed(0)
+    for length in (1, 7, model.bert.config.max_length):
+        ids = torch.randint(len(vocab), (length,), generator=generator)
+        call = "(bert, ids) => bert.logits(ids).map((row) => [...row])"
+        found = torch.tensor(ask(ground, "bert", call, ids.tolist()))
+        wanted = model.predict_tokens(model.bert(ids[None]))[0]
+        assert wanted.std() > 0.5
+        torch.testing.assert_close(found, wanted, atol=1e-3, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def small_world() -> toyworld.ToyWorld:
+    """Return the language of the chapter, made by the chapter's own cell."""
+    cells = read(address.ROOT / "chapters" / "bert.ipynb").cells
+    (source,) = (c.source for c in cells if "world = toyworld.ToyWorld(" in c.source)
+    names = {"toyworld": toyworld, "print": lambda *_: None}
+    exec(source, names)
+    return names["world"]
+
+
+def best_guesses(world: toyworld.ToyWorld, seen: list[str | None]) -> list[dict[str, float]] | None:
+    """Return the chances of the words in each gap, from the probabilities of whole sentences."""
+    gaps, filled = [k for k, word in enumerate(seen) if word is None], {}
+    for pattern in world.patterns.items:
+        if len(pattern) != len(seen):
+            continue
+        for put_in in itertools.product(*(sorted(pattern.words[k]) for k in gaps)):
+            tokens = [*seen]
+            for k, word in zip(gaps, put_in, strict=True):
+                tokens[k] = word
+            if world.derivations(sentence := " ".join(tokens)):
+                filled[put_in] = math.exp(world.log_prob(sentence))
+    if not filled:
+        return None
+    chances = [{} for _ in gaps]
+    for put_in, p in filled.items():
+        for own, word in zip(chances, put_in, strict=True):
+            own[word] = own.get(word, 0.0) + p / sum(filled.values())
+    return chances
+
+
+def sentences_with_gaps(world: toyworld.ToyWorld, n: int) -> list[list[str | None]]:
+    """Return sentences with none, one or two words hidden; in some another word is wrong."""
+    rng, vocabulary, found = random.Random(0), world.vocabulary(), []
+    for sentence in world.sentences(seed=7, n=n):
+        tokens = sentence.split()
+        if rng.random() < 0.2:
+            tokens[rng.randrange(len(tokens))] = rng.choice(vocabulary)
+        for k in rng.sample(range(len(tokens)), rng.choice([0, 1, 1, 2])):
+            tokens[k] = None
+        found.append(tokens)
+    return found
+
+
+def test_bert_knows_the_best_guesses_of_toyworld(ground, small_world):
+    assert play_files.committed("bert")["grammar"] == json.loads(json.dumps(small_world.grammar()))
+    asked = sentences_with_gaps(small_world, 120)
+    call = """(bert, asked) => asked.map((seen) => {
+      const best = bert.posterior(seen);
+      return best && best.map((chances) => [...chances]);
+    })"""
+    impossible = 0
+    for seen, found in zip(asked, ask(ground, "bert", call, asked), strict=True):
+        wanted = best_guesses(small_world, seen)
+        if wanted is None:
+            assert found is None, seen
+            impossible += 1
+            continue
+        gaps = [k for k, word in enumerate(seen) if word is None]
+        for k, word in enumerate(seen):
+            best = wanted[gaps.index(k)] if word is None else {word: 1.0}
+            assert dict(found[k]) == pytest.approx(best, abs=1e-9), (seen, k)
+    assert 5 < impossible < 60
+
+
+@torch.no_grad()
+def test_bert_computes_the_expected_loss_and_the_lowest(ground, reader, small_world):
+    model, vocab = reader
+    seen = "the crane in italy is one of the highest on earth .".split()
+    for gaps in ([1], [1, 8], [3, 8]):
+        asked = [None if k in gaps else word for k, word in enumerate(seen)]
+        call = "(bert, seen) => bert.read(seen).map(({ cross, floor }) => [cross, floor])"
+        found = ask(ground, "bert", call, asked)
+        ids = [vocab.index(word or "[MASK]") for word in ["[CLS]", *asked, "[SEP]"]]
+        log_p = model.predict_tokens(model.bert(torch.tensor([ids])))[0, 1:-1].log_softmax(-1)
+        for k, best in zip(gaps, best_guesses(small_world, asked), strict=True):
+            loss = -sum(q * log_p[k, vocab.index(word)].item() for word, q in best.items())
+            assert found[k] == pytest.approx(
+                [loss, -sum(q * math.log(q) for q in best.values())], abs=1e-3
+            )
+
+
+def test_bert_draws_sentences_of_its_world(ground, small_world):
+    call = """(bert, n) => {
+      const uniform = play.random(0);
+      return Array.from({ length: n }, () => bert.sentence(uniform));
+    }"""
+    drawn = ask(ground, "bert", call, 400)
+    patterns = []
+    for found in drawn:
+        ((pattern, _),) = small_world.derivations(" ".join(found["words"]))
+        assert pattern.split()[found["at"]].startswith("{"), "the gap is where a word was drawn"
+        patterns.append(pattern)
+    for pattern, p in zip(small_world.patterns.items, small_world.patterns.probs, strict=True):
+        assert patterns.count(pattern.text) / 400 == pytest.approx(p, abs=0.045)
+
+
+# optimizers
+
+
+def pytorch_walk(found: dict, name: str, sizes: dict, start: list[float]) -> torch.Tensor:
+    """Return the places (steps + 1, 2) that a rule of PyTorch visits in the chapter's valley."""
+    w = torch.tensor(start, dtype=torch.float64, requires_grad=True)
+    curvature, lowest = (torch.tensor(found[key]) for key in ("curvature", "lowest"))
+    rate, beta = sizes["rate"], float(sizes.get("beta", 0))
+    optimizer = {
+        "sgd": lambda: torch.optim.SGD([w], lr=rate),
+        "momentum": lambda: torch.optim.SGD([w], lr=rate, momentum=beta),
+        "rmsprop": lambda: torch.optim.RMSprop([w], lr=rate, alpha=beta),
+        "adam": lambda: torch.optim.Adam([w], lr=rate, betas=(beta, sizes["beta2"])),
+    }[name]()
+    path = [w.detach().clone()]
+    for _ in range(found["steps"]):
+        w.grad = curvature * (w.detach() - lowest)
+        optimizer.step()
+        path.append(w.detach().clone())
+    return torch.stack(path)
+
+
+def test_optimizers_visit_the_places_of_pytorch(ground):
+    found, rng = play_files.committed("optimizers"), random.Random(0)
+    far = 0
+    for name, sizes in found["rules"].items():
+        asked = [(found["start"], sizes)]
+        for _ in range(25):
+            other = {key: rng.choice(found["betas"]) for key in sizes if key == "beta"}
+            other = {**sizes, **other, "rate": rng.choice(found["rates"])}
+            asked.append(([rng.uniform(-3, 4), rng.uniform(-0.4, 2.4)], other))
+        for start, own in asked:
+            call = "(engine, ...given) => engine.walk(...given)"
+            path = ask(ground, "optimizers", call, name, start, found["steps"], own)
+            wanted = pytorch_walk(found, name, own, start)
+            near = torch.tensor(path, dtype=torch.float64)
+            torch.testing.assert_close(near, wanted, atol=1e-3, rtol=1e-3, msg=f"{name} {own}")
+            far += bool(wanted.abs().max() > 100)
+    assert 5 < far < 50, "some rates are too large"
+
+
+def test_optimizers_know_the_loss_of_the_valley(ground):
+    found = play_files.committed("optimizers")
+    curvature, lowest = np.array(found["curvature"]), np.array(found["lowest"])
+    places = np.random.default_rng(0).uniform(-3, 3, (20, 2))
+    losses = ask(ground, "optimizers", "(engine, all) => all.map(engine.loss)", places.tolist())
+    np.testing.assert_allclose(losses, (curvature * (places - lowest) ** 2).sum(1) / 2, atol=1e-6)
 
 
 def test_numbers_of_the_ground_are_those_of_pytorch(ground):

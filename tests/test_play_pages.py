@@ -19,7 +19,7 @@ PLACES = [
 MARKS = {"argnames": ("page", "name"), "argvalues": PLACES or [("(not built)", "")]}
 SECONDS = 1  # from the moment a reader scrolls to an explorer
 FINGER = 44  # pixels
-CONTROLS = ".play :is(button, textarea, input)"
+CONTROLS = ".play :is(button, textarea, input, [role=slider])"
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_explorer_is_reached_and_left_with_the_tab_key(opened, page, name):
           .filter((e) => !e.disabled && e.tabIndex >= 0).length""",
         CONTROLS,
     )
-    here.play.locator("textarea").focus()
+    here.tab.locator(CONTROLS).first.focus()
     reached = 0
     while here.tab.evaluate("document.activeElement.matches('.play *')") and reached < 100:
         style = "getComputedStyle(document.activeElement)"
@@ -389,3 +389,242 @@ def test_gpt_ends_with_a_text_that_is_too_long(gpt):
     gpt.play.get_by_role("button", name="Take one back").click()
     assert gpt.play.get_by_role("button", name="Write a word").is_enabled()
     assert time.perf_counter() - started < 5
+
+
+# optimizers
+
+
+@pytest.fixture
+def optimizers(opened):
+    return opened("chapters/training.html", "optimizers")
+
+
+def said_on(here: Opened, name: str) -> str:
+    return here.play.get_by_role("button", name=re.compile(f"^{name}")).inner_text()
+
+
+def said_of(here: Opened) -> str:
+    return here.play.locator(".optimizers-said").inner_text()
+
+
+def start_of(here: Opened) -> str:
+    return here.play.get_by_role("slider", name="Start").get_attribute("aria-valuetext")
+
+
+def test_optimizers_begin_as_the_chapter_does(optimizers):
+    for name, rate, loss in (
+        ("SGD", "0.036", "0.098"),
+        ("momentum", "0.02", "2e−5"),
+        ("RMSProp", "0.05", "0.0051"),
+        ("Adam", "0.1", "0.03"),
+    ):
+        found = said_on(optimizers, name)
+        assert f"rate {rate}" in found and found.endswith(f"loss {loss}")
+    assert "Lowest of all: momentum." in said_of(optimizers)
+    assert optimizers.play.get_by_label("β of SGD").is_disabled()
+    assert optimizers.problems == []
+
+
+def test_optimizers_answer_the_questions_of_the_chapter(optimizers):
+    rate, all_alike = optimizers.play.get_by_label("Rate of"), "This rate for all"
+    optimizers.play.get_by_role("button", name=all_alike).click()
+    assert said_on(optimizers, "Adam").endswith("loss 2.1")
+    assert said_on(optimizers, "RMSProp").endswith("loss 0.1")
+    assert "Lowest of all: momentum." in said_of(optimizers)
+    rate.focus()
+    optimizers.tab.keyboard.press("ArrowRight")
+    assert rate.get_attribute("aria-valuetext") == "0.04"
+    assert said_on(optimizers, "SGD").endswith("loss 25")
+    start = optimizers.play.get_by_role("slider", name="Start")
+    start.focus()
+    for _ in range(10):
+        optimizers.tab.keyboard.press("ArrowDown")
+    assert start_of(optimizers) == "first weight -2, second weight 1"
+    assert said_on(optimizers, "SGD").endswith("loss 0.06")
+    rate.focus()
+    while rate.get_attribute("aria-valuetext") != "0.1":
+        optimizers.tab.keyboard.press("ArrowRight")
+    optimizers.play.get_by_role("button", name=all_alike).click()
+    for _ in range(10):
+        start.press("ArrowUp")
+    assert "SGD with rate 0.1 is lost" in said_of(optimizers)
+    assert "Lowest of all: RMSProp." in said_of(optimizers)
+    assert "over 9,999" in said_on(optimizers, "momentum")
+
+
+def test_optimizers_start_where_it_is_dragged(optimizers):
+    optimizers.tab.set_viewport_size({"width": 1400, "height": 900})
+    before = [said_on(optimizers, name) for name in ("SGD", "momentum", "RMSProp", "Adam")]
+    box = optimizers.play.get_by_role("slider", name="Start").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    optimizers.tab.mouse.move(x, y)
+    optimizers.tab.mouse.down()
+    optimizers.tab.mouse.move(x + 80, y + 20, steps=4)
+    optimizers.tab.mouse.up()
+    after = [said_on(optimizers, name) for name in ("SGD", "momentum", "RMSProp", "Adam")]
+    assert all(one != two for one, two in zip(before, after, strict=True))
+    right, up = map(float, re.findall(r"-?[\d.]+", start_of(optimizers)))
+    assert right > -1 and up < 1.9
+    optimizers.tab.mouse.move(x, y)  # the button is up: nothing follows the pointer any more
+    assert after[0] == said_on(optimizers, "SGD")
+    optimizers.tab.mouse.click(x, y)  # the map can be clicked too
+    assert start_of(optimizers) == "first weight -2, second weight 2"
+    optimizers.tab.mouse.move(x, y)
+    optimizers.tab.mouse.down()
+    optimizers.tab.mouse.move(x - 400, y - 400, steps=4)
+    optimizers.tab.mouse.up()
+    assert start_of(optimizers) == "first weight -2.8, second weight 2.2", "it stays on the map"
+    assert optimizers.problems == []
+
+
+def test_optimizers_are_played_with_a_finger(opened):
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    here = opened("chapters/training.html", "optimizers", **phone)
+    here.tab.set_viewport_size(phone["viewport"])
+    here.play.locator("[data-rule=adam]").tap()
+    assert here.play.locator("[data-rule=adam]").get_attribute("aria-pressed") == "true"
+    assert here.play.get_by_label("Rate of Adam").get_attribute("aria-valuetext") == "0.1"
+    here.play.locator(".optimizers-map svg").tap()  # in its middle
+    assert start_of(here) != "first weight -2, second weight 2"
+    style = "e => getComputedStyle(e).touchAction"
+    assert here.play.get_by_role("slider", name="Start").evaluate(style) == "none", "no scrolling"
+
+
+def test_optimizers_go_step_by_step_and_back_to_the_chapter(optimizers):
+    first = said_on(optimizers, "Adam")
+    steps = optimizers.play.get_by_role("slider", name="Steps")
+    steps.press("Home")
+    assert "All four stand at the start, and the loss is 33." in said_of(optimizers)
+    steps.press("ArrowRight")
+    points = optimizers.play.locator(".optimizers-map circle")
+    assert points.count() == 2, "the start and one step"
+    optimizers.play.locator("[data-rule=momentum]").click()
+    beta = optimizers.play.get_by_label("β of momentum")
+    assert beta.get_attribute("aria-valuetext") == "0.8"
+    beta.press("Home")
+    steps.press("End")
+    assert points.count() == 61
+    assert said_on(optimizers, "momentum").endswith("loss 0.71"), "without memory it is SGD"
+    optimizers.play.get_by_role("button", name="As in the chapter").click()
+    assert said_on(optimizers, "momentum").endswith("loss 2e−5")
+    assert said_on(optimizers, "Adam") == first
+
+
+# bert
+
+
+@pytest.fixture
+def bert(opened):
+    return opened("chapters/bert.html", "bert")
+
+
+def guesses(here: Opened) -> dict[str, list[str]]:
+    """Return the numbers of BERT and of the best guess beside each word."""
+    return {
+        row.locator("span").first.inner_text(): row.locator(".gpt-numbers span").all_inner_texts()
+        for row in here.play.locator(".bert-guess").all()
+    }
+
+
+def sees(here: Opened) -> list[str]:
+    return here.play.locator(".bert-word span").all_inner_texts()
+
+
+def losses_on(here: Opened) -> tuple[float, float]:
+    """Return the expected loss and the lowest one of the place that is asked for."""
+    found = here.play.locator(".bert-said").inner_text()
+    cross, floor = re.search(r"BERT (\d+\.\d+) nats, best possible (\d+\.\d+)", found).groups()
+    return float(cross), float(floor)
+
+
+def test_bert_begins_with_the_gap_of_the_chapter(bert):
+    assert " ".join(sees(bert)) == "the [MASK] in italy is one of the highest on earth ."
+    best = {word: q for word, (_, q) in guesses(bert).items() if q != "0.00"}
+    assert best == {"crane": "0.55", "mountain": "0.27", "volcano": "0.18"}
+    assert list(guesses(bert))[0] == "crane", "the model's first guess too"
+    assert "0.55" in bert.play.locator(".bert-said").inner_text()
+    assert losses_on(bert)[1] == 0.99 <= losses_on(bert)[0] < 1.5
+    assert bert.problems == []
+
+
+def test_bert_hides_and_shows_words_by_pointer_and_by_keyboard(bert):
+    word = bert.play.locator(".bert-word")
+    word.nth(8).click()
+    assert sees(bert)[8] == "[MASK]" and word.nth(8).get_attribute("aria-pressed") == "true"
+    assert losses_on(bert)[1] > 2, "the other gap gives nothing away"
+    assert bert.tab.evaluate("document.activeElement.matches('.bert-word:nth-child(9)')")
+    for _ in range(7):
+        bert.tab.keyboard.press("ArrowLeft")
+    bert.tab.keyboard.press("Enter")
+    assert sees(bert)[1] == "[MASK]", "a gap is asked for first"
+    assert losses_on(bert)[1] == 2.94
+    bert.tab.keyboard.press("Enter")
+    assert sees(bert)[1] == "crane", "shown again"
+    assert "Word 2 is shown. BERT sees “crane”" in bert.play.locator(".bert-said").inner_text()
+    assert guesses(bert)["crane"][1] == "1.00"
+    bert.tab.keyboard.press("Space")
+    assert sees(bert)[1] == "[MASK]"
+    assert losses_on(bert)[1] == 2.94, "any thing can be the one or the other"
+    bert.tab.keyboard.press("End")
+    bert.tab.keyboard.press("Enter")
+    assert losses_on(bert) == (pytest.approx(0, abs=0.05), 0), "there is always a full stop"
+    assert bert.problems == []
+
+
+def test_bert_answers_the_questions_of_the_chapter(bert):
+    word = bert.play.locator(".bert-word")
+    assert losses_on(bert)[1] == 0.99
+    for k, floor in ((8, 2.27), (1, 2.94), (1, 0), (8, 0)):
+        word.nth(k).click()
+        assert losses_on(bert)[1] == floor
+        if floor == 2.94:
+            assert losses_on(bert)[0] == 3.32
+    assert sees(bert)[1] == "crane" and guesses(bert)["highest"][1] == "1.00"
+    assert losses_on(bert) == (0.07, 0)
+    bert.play.get_by_role("button", name="highest").first.click()
+    for k, p in ((1, "<0.001"), (6, "<0.001"), (10, "<0.001"), (7, "1.00")):
+        word.nth(k).click()
+        if k != 1:
+            word.nth(k).click()
+        said = bert.play.locator(".bert-said").inner_text()
+        assert f"gives this word {p}." in said, said
+        if k == 1:
+            assert list(guesses(bert))[0] == "german"
+    bert.play.get_by_role("button", name="crane", exact=True).first.click()
+    assert sees(bert) == "every crane likes [MASK] .".split()
+    assert {w: q for w, (_, q) in guesses(bert).items() if q != "0.00"} == {
+        "fish": "0.67",
+        "snails": "0.33",
+    }
+
+
+def test_bert_reads_what_is_typed(bert):
+    text, message = bert.play.locator("textarea"), bert.play.get_by_role("status")
+    text.fill("Every crane likes [MASK] .")
+    assert sees(bert) == "every crane likes [MASK] .".split()
+    assert guesses(bert)["fish"][1] == "0.67"
+    bert.play.locator(".bert-word").nth(3).click()
+    assert sees(bert)[3] == "[MASK]", "nobody has said which word it is"
+    text.fill("every penguin likes fish .")
+    assert "“penguin” is not among the 303 words" in message.inner_text()
+    assert sees(bert) == ["every"]
+    text.fill("paris is the capital of italy .")
+    bert.play.locator(".bert-word").nth(3).click()
+    assert "ToyWorld has no sentence like this" in bert.play.locator(".bert-said").inner_text()
+    assert {q for _, q in guesses(bert).values()} == {"–"}
+    text.fill("crane " * 50)
+    assert "BERT has 30 places at most" in message.inner_text()
+    text.fill("")
+    assert sees(bert) == [] and "no word yet" in bert.play.locator(".bert-said").inner_text()
+    assert bert.problems == []
+
+
+def test_bert_draws_other_sentences(bert):
+    drawn = set()
+    for _ in range(6):
+        bert.play.get_by_role("button", name="Another sentence").click()
+        drawn.add(bert.play.locator("textarea").input_value())
+        assert sees(bert).count("[MASK]") == 1
+        cross, floor = losses_on(bert)
+        assert cross >= floor - 0.011
+    assert len(drawn) == 6
