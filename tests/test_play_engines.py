@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+import re
 import sys
 import unicodedata
 
@@ -265,6 +266,126 @@ def test_gpt_reads_texts_longer_than_its_window(ground, writer):
     with torch.no_grad():
         wanted = model.logits(model(ids))[0, -1].softmax(-1)
     torch.testing.assert_close(found[-1], wanted, atol=1e-3, rtol=0)
+
+
+# attention
+
+
+def test_attention_looks_as_pytorch_does(ground):
+    generator = torch.Generator().manual_seed(0)
+    for size in (0.3, 1, 3, 20):
+        x = size * torch.randn(5, 3, generator=generator)
+        call = "(e, x) => x.map((_, t) => e.look(x, t)).map((y) => [y.scores, y.weights, y.after])"
+        found = ask(ground, "attention", call, x.tolist())
+        weights = (x @ x.T).softmax(-1)
+        for t, answers in enumerate(found):
+            scores, shares, after = (torch.tensor(a, dtype=torch.float32) for a in answers)
+            torch.testing.assert_close(scores, x @ x[t], atol=1e-3, rtol=1e-5)
+            torch.testing.assert_close(shares, weights[t], atol=1e-3, rtol=0)
+            torch.testing.assert_close(after, weights[t] @ x, atol=1e-3, rtol=0)
+
+
+# heads
+
+
+@pytest.fixture(scope="module")
+def mirror() -> tuple[torch.nn.Module, str]:
+    """Return the chapter's Transformer with the weights that the page has, and its alphabet."""
+    found = play_files.committed("heads")
+    names = {"math": math, "torch": torch, "nn": torch.nn}
+    classes = ("causal_mask", "MultiHeadAttention", "FeedForward", "Block", "sinusoids", "Embed")
+    classes += ("Encoder", "DecoderBlock", "Decoder", "SelfAttention_v2", "Transformer")
+    for cell in read(address.ROOT / "chapters" / "transformer.ipynb").cells:
+        defined = re.findall(r"^(?:class|def) (\w+)", cell.source, re.M)
+        if cell.cell_type == "code" and set(defined) & set(classes):
+            code = "\n".join(line for line in cell.source.split("\n") if line[:5] != "print")
+            exec(code, names)
+    weights = {name: torch.from_numpy(w.copy()) for name, w in found["weights"].items()}
+    vocab_size, d_model = weights["encoder.embed.tokens.weight"].shape
+    d_ff = len(weights["encoder.layers.0.feed_forward.up.weight"])
+    shape = {"d_model": d_model, "d_ff": d_ff, "n_heads": found["heads"], "n_layers": 1}
+    model = names["Transformer"](vocab_size, **shape).eval()
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    assert not unexpected and all(name.endswith("places") for name in missing)
+    return model, found["alphabet"]
+
+
+@torch.no_grad()
+def test_heads_gives_logits_and_weights_of_the_chapter(ground, mirror):
+    model, alphabet = mirror
+    generator = torch.Generator().manual_seed(0)
+    parts = {
+        "encoder": model.encoder.layers[-1].attention,
+        "decoder": model.decoder.layers[-1].attention,
+        "cross": model.decoder.layers[-1].cross_attention,
+    }
+    for length, written in ((1, 1), (7, 7), (10, 4), (17, 17)):
+        source, target = (
+            torch.randint(1, len(alphabet), (n,), generator=generator) for n in (length, written)
+        )
+        call = """(heads, source, target) => {
+          const { logits, ...looks } = heads.run(source, target);
+          return { logits: logits.map((row) => [...row]), ...looks };
+        }"""
+        found = ask(ground, "heads", call, source.tolist(), target.tolist())
+        wanted = model(source[None], target[None])[0]
+        assert wanted.std() > 0.5
+        torch.testing.assert_close(torch.tensor(found["logits"]), wanted, atol=1e-3, rtol=1e-4)
+        for name, part in parts.items():
+            looks = torch.tensor(found[name], dtype=torch.float32)
+            torch.testing.assert_close(looks, part.weights[0], atol=1e-3, rtol=0)
+
+
+def test_heads_writes_what_the_chapters_model_writes(ground, mirror):
+    model, alphabet = mirror
+    rng, words = random.Random(0), ["monday", "international", "a", "banana"]
+    words += ["".join(rng.choices(alphabet[3:], k=rng.randrange(1, 17))) for _ in range(60)]
+    found = ask(ground, "heads", "(heads, words) => words.map((word) => heads.write(word))", words)
+    mirrored = 0
+    for word, letters in zip(words, found, strict=True):
+        source = torch.tensor([[alphabet.index(letter) for letter in word + ">"]])
+        written = "".join(alphabet[i] for i in model.generate(source, len(word) + 1)[0])
+        assert "".join(letters) == written.split(">")[0] + (">" if ">" in written else ""), word
+        mirrored += written == word[::-1] + ">"
+    assert mirrored > 20
+
+
+# vectors
+
+
+def test_vectors_finds_what_the_chapter_finds(ground):
+    found = play_files.committed("vectors")
+    rng = random.Random(0)
+    n = len(found["words"])
+    asked = [rng.sample(range(n), 3) for _ in range(40)] + [[1, 1, 2], [3, 4, 3]]
+    for name, table in found["models"].items():
+        unit = torch.nn.functional.normalize(torch.from_numpy(table.copy()), dim=1)
+        call = """(vectors, name, asked) => asked.map((three) => [
+          vectors.neighbors(name, three[0], 5),
+          vectors.analogy(name, three, 5, true), vectors.analogy(name, three, 5, false)])"""
+        for three, lists in zip(asked, ask(ground, "vectors", call, name, asked), strict=True):
+            a, b, c = three
+            target = torch.nn.functional.normalize(unit[b] - unit[a] + unit[c], dim=0)
+            wanted = ((unit[a], [a]), (target, three), (target, []))
+            for (direction, left_out), answers in zip(wanted, lists, strict=True):
+                cosine = unit @ direction
+                cosine[left_out] = -torch.inf
+                rows, numbers = zip(*answers, strict=True)
+                assert not set(rows) & set(left_out) and len(set(rows)) == 5
+                best = cosine.topk(5).values
+                torch.testing.assert_close(torch.tensor(numbers), best, atol=1e-3, rtol=0)
+                torch.testing.assert_close(cosine[list(rows)], best, atol=1e-3, rtol=0)
+
+
+def test_vectors_has_all_words_in_all_models_and_on_all_maps():
+    found = play_files.committed("vectors")
+    words = found["words"]
+    assert len(set(words)) == len(words) > 1_000
+    assert list(found["models"]) == list(found["maps"]) and len(found["models"]) >= 3
+    for name, table in found["models"].items():
+        assert table.shape[0] == len(words) and np.abs(table).sum(1).min() > 0, name
+        assert found["maps"][name].shape == (len(words), 2)
+        assert np.ptp(found["maps"][name], axis=0).tolist() == [255, 255], "the map is full"
 
 
 # bert

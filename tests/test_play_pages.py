@@ -391,6 +391,200 @@ def test_gpt_ends_with_a_text_that_is_too_long(gpt):
     assert time.perf_counter() - started < 5
 
 
+# attention
+
+
+@pytest.fixture
+def attention(opened):
+    return opened("chapters/transformer.html", "attention")
+
+
+def row_of(here: Opened, word: str) -> tuple[list[float], float, float]:
+    """Return the numbers of a word, its score and its weight."""
+    row = here.play.get_by_role("group", name=word, exact=True)
+    numbers = [float(s.get_attribute("aria-valuenow")) for s in row.get_by_role("slider").all()]
+    weight = row.locator(".attention-weight > span").last.inner_text()
+    score = row.locator(".attention-score").inner_text().replace("−", "-")
+    return numbers, float(score), float(weight)
+
+
+def test_attention_begins_with_the_numbers_of_the_chapter(attention):
+    assert row_of(attention, "steel") == ([0, 1.2, 0.1], 0.97, 0.29)
+    assert "After: (0.34, 0.77, 0.27)" in attention.play.inner_text()
+    attention.play.get_by_role("button", name="the crane ate fish").click()
+    assert row_of(attention, "fish") == ([1.2, 0, 0.1], 0.97, 0.29)
+    assert "After: (0.79, 0.32, 0.27)" in attention.play.inner_text()
+    assert attention.problems == []
+
+
+def test_attention_follows_the_arrow_keys(attention):
+    slider = attention.play.get_by_role("slider", name="machine of steel")
+    slider.focus()
+    for _ in range(8):
+        attention.tab.keyboard.press("ArrowRight")
+    assert row_of(attention, "steel") == ([0, 2, 0.1], 1.61, 0.44)
+    attention.tab.keyboard.press("Home")
+    assert row_of(attention, "steel")[0] == [0, -1, 0.1]
+    assert attention.tab.evaluate("document.activeElement.getAttribute('aria-valuenow')") == "-1"
+    attention.play.get_by_role("button", name="The chapter's numbers").click()
+    assert row_of(attention, "steel")[0] == [0, 1.2, 0.1]
+    attention.play.get_by_role("button", name="the looks").press("Enter")
+    assert row_of(attention, "steel")[2] == 0.25, "zeros match everything alike"
+    slider = attention.play.get_by_role("slider", name="machine of the")
+    slider.press("End")
+    assert row_of(attention, "the")[2] == 0.74
+
+
+def test_attention_is_dragged(attention):
+    number = attention.play.get_by_role("slider", name="machine of steel")
+    number.scroll_into_view_if_needed()
+    box = number.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    attention.tab.mouse.move(*middle)
+    attention.tab.mouse.down()
+    attention.tab.mouse.move(middle[0] - 0.4 * box["width"], middle[1], steps=5)
+    attention.tab.mouse.up()
+    assert row_of(attention, "steel")[0][1] == pytest.approx(0, abs=0.11)
+    attention.tab.mouse.move(*middle)
+    assert row_of(attention, "steel")[0][1] == pytest.approx(0, abs=0.11), "let go"
+    point = attention.play.locator(".attention-hold").nth(3)
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    before = row_of(attention, "steel")[0]
+    attention.tab.mouse.move(*middle)
+    attention.tab.mouse.down()
+    attention.tab.mouse.move(middle[0] + 60, middle[1] - 60, steps=5)
+    attention.tab.mouse.up()
+    after = row_of(attention, "steel")[0]
+    assert after[0] > before[0] + 0.4 and after[1] > before[1] + 0.4 and after[2] == before[2]
+
+
+# heads
+
+
+@pytest.fixture
+def heads(opened):
+    return opened("chapters/transformer.html", "heads")
+
+
+def test_heads_writes_what_is_typed_backward(heads):
+    message = heads.play.get_by_role("status")
+    for word in ("tokyo", "River", "banana"):
+        heads.play.locator("textarea").fill(word)
+        assert message.inner_text() == f"The model writes {word.lower()[::-1]}, which is right."
+    heads.play.locator("textarea").fill("international")
+    assert "Right would be lanoitanretni" in message.inner_text()
+    heads.play.locator("textarea").fill("mon2day")
+    assert "“2” is left out" in message.inner_text()
+    for text in ("", "词", "x" * 40):
+        heads.play.locator("textarea").fill(text)
+        assert heads.play.locator(".heads-letters > button").count() <= 18
+    assert heads.problems == []
+
+
+def test_heads_says_who_looks_at_whom(heads):
+    says = heads.play.locator(".heads-says")
+    heads.play.get_by_role("button", name="Encoder looks at the word").click()
+    letters = heads.play.locator(".heads-letters > button")
+    assert letters.all_text_contents() == [*"monday", ">"]
+    letters.nth(5).click()
+    assert says.inner_text().startswith("In the encoder, head 1 of y looks at the end mark 0.")
+    first = says.inner_text()
+    heads.play.get_by_role("button", name="Head 2").click()
+    assert says.inner_text() != first
+    heads.play.get_by_role("button", name="Decoder looks back").click()
+    letters = heads.play.locator(".heads-letters > button")
+    assert letters.all_text_contents() == [*"yadnom", ">"]
+    letters.first.click()
+    assert "looks back at the start mark 1.00" in says.inner_text()
+
+
+def test_heads_follows_pointer_and_arrow_keys(heads):
+    says = heads.play.locator(".heads-says")
+    letters = heads.play.locator(".heads-letters > button")
+    letters.first.focus()
+    heads.tab.keyboard.press("ArrowRight")
+    assert says.inner_text().startswith("To write a,")
+    heads.tab.keyboard.press("End")
+    assert says.inner_text().startswith("To write the end mark,")
+    assert letters.last.get_attribute("aria-pressed") == "true"
+    letters.nth(2).hover()
+    assert says.inner_text().startswith("To write d,")
+    heads.play.locator(".heads-map [data-t='3']").first.hover()
+    assert says.inner_text().startswith("To write n,")
+    heights = "spans => spans.map((e) => parseFloat(e.style.height))"
+    shares = heads.play.locator(".heads-bar span").evaluate_all(heights)
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+
+
+# vectors
+
+
+@pytest.fixture
+def vectors(opened):
+    return opened("chapters/similarity_and_analogy.html", "vectors")
+
+
+def lists(here: Opened) -> dict[str, list[str]]:
+    """Return the words in the list of each model."""
+    return {
+        part.get_attribute("aria-label"): [
+            button.get_attribute("data-word") for button in part.get_by_role("button").all()
+        ]
+        for part in here.play.locator(".vectors-list").all()
+    }
+
+
+def test_vectors_finds_neighbors_of_what_is_typed(vectors):
+    before = lists(vectors)
+    assert len(before) == 4 and all(len(words) == 5 for words in before.values())
+    vectors.play.locator("textarea:visible").fill("japan")
+    assert lists(vectors) != before
+    assert all("japan" not in words for words in lists(vectors).values())
+    vectors.play.locator("textarea:visible").fill("qqqq")
+    assert "is not among" in vectors.play.get_by_role("status").inner_text() or (
+        "words are here" in vectors.play.get_by_role("status").inner_text()
+    )
+    word = lists(vectors)["GloVe's file"][0]
+    vectors.play.locator(f".vectors-list [data-word={word}]").first.press("Enter")
+    assert vectors.play.locator("textarea:visible").input_value() == word
+    assert vectors.tab.evaluate("document.activeElement.matches('.vectors-list button')")
+    assert vectors.problems == []
+
+
+def test_vectors_answers_analogies_with_and_without_the_rule(vectors):
+    vectors.play.get_by_role("button", name="Analogy").click()
+    fields = vectors.play.locator("textarea:visible")
+    for i, word in enumerate(("japan", "japanese", "germany")):
+        fields.nth(i).fill(word)
+    assert lists(vectors)["GloVe's file"][0] == "german"
+    rule = vectors.play.get_by_role("button", name="Leave a, b and c out")
+    assert rule.get_attribute("aria-pressed") == "true"
+    assert all("germany" not in words for words in lists(vectors).values())
+    rule.click()
+    assert rule.get_attribute("aria-pressed") == "false"
+    assert lists(vectors)["word2vec"][0] == "germany", "c wins"
+
+
+def test_vectors_is_chosen_on_the_map(vectors):
+    image = vectors.play.locator(".vectors-map svg")
+    image.scroll_into_view_if_needed()
+    box = image.bounding_box()
+    vectors.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    dot = vectors.play.locator(".vectors-map svg > circle").nth(300).bounding_box()
+    before = vectors.play.locator("textarea:visible").input_value()
+    vectors.tab.mouse.click(dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2)
+    after = vectors.play.locator("textarea:visible").input_value()
+    assert after != before
+    pointed = vectors.play.locator(".vectors-pointed").text_content()
+    assert pointed == after
+    first = "() => document.querySelector('.vectors-map circle').getAttribute('cx')"
+    place = vectors.tab.evaluate(first)
+    vectors.play.get_by_role("button", name="fastText", exact=True).click()
+    assert vectors.tab.evaluate(first) != place
+
+
 # optimizers
 
 
