@@ -7,6 +7,7 @@ import math
 import random
 import sys
 import unicodedata
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from support.models import gpt
 from support.text.bpe import BPETokenizer, byte_symbols, pre_tokenize
 from tests import play_files
 from tests.browser import launch
+from tests.test_gpu_rehearsal import names_of
 
 NAMES = play_files.names()
 
@@ -283,3 +285,70 @@ def test_numbers_of_the_ground_are_those_of_pytorch(ground):
     wanted.append(f.gelu(x, approximate="tanh"))
     for one, two in zip(found, wanted, strict=True):
         torch.testing.assert_close(torch.tensor(one), two, atol=1e-4, rtol=0)
+
+
+# jpeg
+
+
+@pytest.fixture(scope="module")
+def chapter() -> dict[str, Any]:
+    """Return the functions of the chapter on compression, with the photograph that the page has."""
+    names = names_of("chapters/compression.ipynb")
+    found = play_files.committed("jpeg")
+    names |= {"photo": found["photo"].astype(int), "STANDARD": found["standard"].astype(int)}
+    names["C"] = names["dct"](8)
+    places = sorted(np.ndindex(8, 8), key=names["zigzag"])
+    names["rows"], names["columns"] = np.array(places).T
+    names["waves"] = names["C"] @ names["to_blocks"](names["photo"] - 128) @ names["C"].T
+    return names
+
+
+def as_on_page(symbol) -> str:
+    """Return a symbol of the chapter as the page writes it: (0, 4) as "0 4"."""
+    return symbol if isinstance(symbol, str) else " ".join(map(str, symbol))
+
+
+@pytest.mark.parametrize("quality", [1, 10, 50, 75, 100])
+def test_jpeg_gives_the_bits_and_the_copy_of_the_chapter(ground, chapter, quality):
+    call = """(jpeg, quality, numbers) => {
+      const { steps, word, bits, copy, decibels } = jpeg.code(quality, numbers);
+      const own = jpeg.code(quality).numbers.map((row) => [...row]);
+      return { steps, own, word: [...word], bits, copy: [...copy], decibels };
+    }"""
+    steps = chapter["table"](quality)
+    exact = chapter["waves"] / steps
+    quantized = np.rint(exact).astype(int)
+    found = ask(ground, "jpeg", call, quality, quantized.reshape(-1, 64).tolist())
+    _, words = chapter["encode"](quantized)
+    rate, decibels = chapter["our_jpeg"](quality)
+    assert found["steps"] == steps.ravel().tolist()
+    assert dict(found["word"]) == {as_on_page(symbol): word for symbol, word in words.items()}
+    assert found["bits"] == round(rate * chapter["photo"].size)
+    assert found["decibels"] == pytest.approx(decibels, abs=1e-3)
+    copy = chapter["from_blocks"](chapter["C"].T @ (quantized * steps) @ chapter["C"]) + 128
+    assert np.abs(found["copy"] - copy.round().clip(0, 255).ravel()).max() <= 1  # at a half
+    differ = np.array(found["own"]).reshape(quantized.shape) != quantized
+    assert (np.abs(exact - np.floor(exact) - 0.5)[differ] < 1e-9).all(), "at a half, it may"
+    assert differ.mean() < 0.002
+
+
+def test_jpeg_transforms_any_block_as_numpy_does(ground, chapter):
+    blocks = np.random.default_rng(0).uniform(-128, 128, size=(20, 8, 8))
+    call = "(jpeg, blocks) => blocks.map((x) => [[...jpeg.forth(x)], [...jpeg.back(x)]])"
+    found = np.array(ask(ground, "jpeg", call, blocks.reshape(-1, 64).tolist()))
+    C = chapter["C"]
+    np.testing.assert_allclose(found[:, 0], (C @ blocks @ C.T).reshape(-1, 64), atol=1e-3)
+    np.testing.assert_allclose(found[:, 1], (C.T @ blocks @ C).reshape(-1, 64), atol=1e-3)
+
+
+def test_jpeg_makes_the_symbols_of_the_chapter(ground, chapter):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-300, 300, size=(200, 64)) * (rng.random((200, 64)) < rng.random((200, 1)))
+    rows[0], rows[1, 1:] = 0, 0
+    call = "(jpeg, rows) => rows.map((row) => jpeg.symbolsOf(row, 7).map((s) => s.slice(0, 2)))"
+    for row, found in zip(rows.tolist(), ask(ground, "jpeg", call, rows.tolist()), strict=True):
+        wanted = chapter["block_symbols"](row, 7)
+        assert found == [[as_on_page(symbol), number] for symbol, number in wanted]
+    numbers = [*range(-40, 41), -1023, 1023]
+    found = ask(ground, "jpeg", "(jpeg, numbers) => numbers.map(jpeg.toBits)", numbers)
+    assert found == [chapter["to_bits"](number) for number in numbers]

@@ -19,7 +19,7 @@ PLACES = [
 MARKS = {"argnames": ("page", "name"), "argvalues": PLACES or [("(not built)", "")]}
 SECONDS = 1  # from the moment a reader scrolls to an explorer
 FINGER = 44  # pixels
-CONTROLS = ".play :is(button, textarea, input)"
+CONTROLS = ".play :is(button, textarea, input, [tabindex='0'])"
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,9 @@ def test_explorer_is_loaded_only_when_it_comes_near(opened, page, name):
 def test_other_pages_have_none_of_it():
     for page in PAGES:
         scripts = re.findall(r'(?:src|href)="[^"]*/play/([^"?]*)', (HTML / page).read_text("utf-8"))
-        wanted = ["play.css", "play.js"] if page in dict(PLACES) else []
+        names = [name for place, name in PLACES if place == page]
+        wanted = [path.name for name in names for path in play_files.FOLDER.glob(f"{name}.css")]
+        wanted = sorted([*wanted, "play.css", "play.js"]) if names else []
         assert sorted(scripts) == wanted, page
 
 
@@ -199,7 +201,7 @@ def test_explorer_is_reached_and_left_with_the_tab_key(opened, page, name):
           .filter((e) => !e.disabled && e.tabIndex >= 0).length""",
         CONTROLS,
     )
-    here.play.locator("textarea").focus()
+    here.play.locator(CONTROLS.removeprefix(".play ")).first.focus()
     reached = 0
     while here.tab.evaluate("document.activeElement.matches('.play *')") and reached < 100:
         style = "getComputedStyle(document.activeElement)"
@@ -389,3 +391,124 @@ def test_gpt_ends_with_a_text_that_is_too_long(gpt):
     gpt.play.get_by_role("button", name="Take one back").click()
     assert gpt.play.get_by_role("button", name="Write a word").is_enabled()
     assert time.perf_counter() - started < 5
+
+
+# jpeg
+
+
+@pytest.fixture
+def jpeg(opened):
+    return opened("chapters/compression.html", "jpeg")
+
+
+def bits(here: Opened) -> int:
+    """Return how many bits the block takes, which are those that are shown."""
+    shown = "".join(here.play.locator(".jpeg-chip code").all_text_contents())
+    said = int(re.search(r"(\d+) bits instead", here.play.locator(".jpeg-about").inner_text())[1])
+    assert set(shown) <= {"0", "1"} and len(shown) == said
+    return said
+
+
+def place_of(here: Opened) -> str:
+    return here.play.get_by_role("slider", name="The block").get_attribute("aria-valuetext")
+
+
+def test_jpeg_begins_with_the_block_of_the_chapter(jpeg):
+    assert place_of(jpeg) == "row 6, column 10" and bits(jpeg) == 89
+    assert "0.99 bits a pixel, 29.0 dB" in jpeg.play.inner_text()
+    assert jpeg.play.locator(".jpeg-on").count() == 15
+    assert jpeg.play.locator(".jpeg-chip").count() == 16
+
+
+def test_jpeg_goes_from_block_to_block_by_keyboard_and_by_pointer(jpeg):
+    handle = jpeg.play.get_by_role("slider", name="The block")
+    handle.focus()
+    for _ in range(3):
+        jpeg.tab.keyboard.press("ArrowUp")
+    jpeg.tab.keyboard.press("Shift+ArrowRight")
+    assert place_of(jpeg) == "row 3, column 15"
+    assert bits(jpeg) < 30, "in the sky"
+    jpeg.tab.keyboard.press("Home")
+    assert place_of(jpeg) == "row 6, column 10"
+    box = jpeg.play.locator(".jpeg-photo canvas").bounding_box()
+    to = box["x"] + box["width"] * 38.5 / 40, box["y"] + box["height"] * 16.5 / 26
+    start = handle.bounding_box()
+    jpeg.tab.mouse.move(start["x"] + 22, start["y"] + 22)
+    jpeg.tab.mouse.down()
+    jpeg.tab.mouse.move(*to, steps=8)
+    jpeg.tab.mouse.up()
+    assert place_of(jpeg) == "row 17, column 39"
+    assert bits(jpeg) > 90, "in the leaves"
+    jpeg.tab.mouse.click(box["x"] + 2, box["y"] + 2)
+    assert place_of(jpeg) == "row 1, column 1"
+    jpeg.tab.keyboard.press("ArrowLeft")
+    assert place_of(jpeg) == "row 1, column 1", "it stays on the photograph"
+    assert jpeg.problems == []
+
+
+def test_jpeg_is_used_with_a_finger(opened):
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    here = opened("chapters/compression.html", "jpeg", **phone)
+    box = here.play.locator(".jpeg-photo canvas").bounding_box()
+    here.tab.touchscreen.tap(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.1)
+    assert place_of(here) == "row 3, column 21"
+    here.play.locator(".jpeg-tile").nth(8).tap()
+    assert "1 half waves down and 0 to the right" in here.play.inner_text() or bits(here) < 20
+    assert here.tab.evaluate("course.overflow()") == ""
+
+
+def test_jpeg_pays_for_quality(jpeg):
+    slider, found = jpeg.play.get_by_label("Quality"), []
+    for quality in (1, 10, 50, 90, 100):
+        slider.fill(str(quality))
+        said = jpeg.play.locator(".jpeg-top p").inner_text()
+        size, decibels = re.search(r"^([\d,]+) bytes .* ([\d.]+) dB", said).groups()
+        found.append((int(size.replace(",", "")), float(decibels), bits(jpeg)))
+    for numbers in zip(*found, strict=True):
+        assert sorted(numbers) == list(numbers) and len(set(numbers)) == 5
+    slider.focus()
+    started = time.perf_counter()
+    for _ in range(10):
+        jpeg.tab.keyboard.press("ArrowLeft")
+    assert time.perf_counter() - started < 5
+
+
+def test_jpeg_adds_up_the_waves(jpeg):
+    def error() -> float:
+        said = jpeg.play.locator(".jpeg-about").inner_text()
+        return float(re.search(r"typical error ([\d.]+)", said)[1])
+
+    waves = jpeg.play.get_by_label("Waves added up")
+    waves.focus()
+    jpeg.tab.keyboard.press("Home")
+    errors = [error()]
+    assert "No wave yet" in jpeg.play.inner_text()
+    more = jpeg.play.get_by_role("button", name="One wave forth")
+    for n in range(1, 16):
+        more.press("Enter")
+        assert f"Wave {n} of 15" in jpeg.play.inner_text()
+        assert jpeg.play.locator(".jpeg-tile.jpeg-now").count() == 1
+        assert jpeg.play.locator(".jpeg-chip.jpeg-now").count() == 1
+        errors.append(error())
+    assert errors[0] > 70 and errors[-1] == 6.6 and errors[1] > errors[5] > errors[-1]
+    more.press("Enter")
+    assert jpeg.tab.evaluate("document.activeElement.textContent") == "+", "the focus stays"
+    jpeg.play.locator(".jpeg-tile").nth(1).click()
+    assert "Wave 2 of 15, 0 half waves down and 1 to the right" in jpeg.play.inner_text()
+
+
+def test_jpeg_shows_the_photograph_beside_its_copy(jpeg):
+    sum_of = """() => {
+      const canvas = document.querySelector(".jpeg-photo canvas");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return data.reduce((sum, x, i) => sum + x * ((i % 97) + 1), 0);
+    }"""
+    jpeg.play.get_by_label("Quality").fill("100")
+    seen = {jpeg.tab.evaluate(sum_of)}
+    jpeg.play.get_by_label("Quality").fill("5")
+    seen.add(jpeg.tab.evaluate(sum_of))
+    button = jpeg.play.get_by_role("button", name="Show the photograph")
+    button.press("Space")
+    assert button.get_attribute("aria-pressed") == "true"
+    seen.add(jpeg.tab.evaluate(sum_of))
+    assert len(seen) == 3
