@@ -352,3 +352,76 @@ def test_jpeg_makes_the_symbols_of_the_chapter(ground, chapter):
     numbers = [*range(-40, 41), -1023, 1023]
     found = ask(ground, "jpeg", "(jpeg, numbers) => numbers.map(jpeg.toBits)", numbers)
     assert found == [chapter["to_bits"](number) for number in numbers]
+
+
+# vae
+
+
+@pytest.fixture(scope="module")
+def painter() -> tuple[torch.nn.Module, Any]:
+    """Return the chapter's VAE with the weights that the page has, and its price of a cloud."""
+    names = names_of("chapters/vae.ipynb")
+    weights = play_files.committed("vae")["weights"]
+    weights = {name: torch.from_numpy(w.copy()) for name, w in weights.items()}
+    hidden = [len(weights["encoder.0.bias"]), len(weights["encoder.2.bias"])]
+    model = names["VAE"](2, hidden).eval()
+    model.load_state_dict(weights)
+    return model, names["kl_to_prior"]
+
+
+@torch.no_grad()
+def test_vae_reads_pictures_as_pytorch_does(ground, painter):
+    model, price = painter
+    generator = torch.Generator().manual_seed(0)
+    pictures = torch.rand(12, 784, generator=generator) * torch.rand(12, 1, generator=generator)
+    pictures[:6] = pictures[:6].bernoulli(generator=generator)
+    call = "(vae, xs) => xs.map((x) => vae.encode(x)).map((c) => [...c.mu, ...c.sigma, c.cost])"
+    found = torch.tensor(ask(ground, "vae", call, pictures.tolist()))
+    mu, sigma = model.encode(pictures)
+    torch.testing.assert_close(found[:, :2], mu, atol=1e-3, rtol=0)
+    torch.testing.assert_close(found[:, 2:4], sigma, atol=1e-3, rtol=0)
+    torch.testing.assert_close(found[:, 4], price(mu, sigma).sum(1), atol=1e-3, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_vae_draws_as_pytorch_does_and_asks_the_same_price(ground, painter):
+    model, _ = painter
+    generator = torch.Generator().manual_seed(0)
+    codes = 2 * torch.randn(12, 2, generator=generator)
+    x = torch.rand(784, generator=generator).bernoulli(generator=generator)
+    call = """(vae, codes, x) => codes.map((z) => {
+      const logits = vae.decode(z);
+      return [[...logits], [...vae.draw(logits)], vae.price(x, logits)];
+    })"""
+    found = ask(ground, "vae", call, codes.tolist(), x.tolist())
+    wanted = model.decoder(codes)
+    logits, drawn, price = (torch.tensor(part) for part in zip(*found, strict=True))
+    torch.testing.assert_close(logits, wanted, atol=1e-3, rtol=0)
+    torch.testing.assert_close(drawn, wanted.sigmoid(), atol=1e-3, rtol=0)
+    cross_entropy = torch.nn.functional.binary_cross_entropy_with_logits
+    each = cross_entropy(wanted, x.expand_as(wanted), reduction="none").sum(1)
+    torch.testing.assert_close(price, each, atol=1e-3, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_vae_shows_the_clouds_of_the_chapter(ground, painter):
+    """Those on the plane were made with the weights before they were rounded."""
+    model, _ = painter
+    found = play_files.committed("vae")
+    call = "(vae) => vae.digits.map(({ label, pixels }) => [label, [...pixels]])"
+    labels, pixels = zip(*ask(ground, "vae", call), strict=True)
+    assert sorted(labels) == sorted([*range(10)] * 2)
+    mu, sigma = model.encode(torch.tensor(pixels).float())
+    for k, ours in enumerate((mu, sigma)):
+        kept = np.stack(found["clouds"][("mu", "sigma")[k]])
+        assert np.abs(ours[0].numpy() - kept[:, 0]).max() < 0.1  # the first test digit
+
+
+def test_vae_moves_a_drawing_to_the_middle(ground):
+    ink = np.zeros((28, 28))
+    ink[2:10, 15:26] = 1
+    found = ask(ground, "vae", "(vae, ink) => vae.centered(ink)", ink.ravel().tolist())
+    found = np.array(found).reshape(28, 28)
+    rows, columns = np.nonzero(found)
+    assert found.sum() == ink.sum()
+    assert abs(rows.mean() - 13.5) <= 0.5 and abs(columns.mean() - 13.5) <= 0.5

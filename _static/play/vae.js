@@ -23,6 +23,21 @@
 
   const SIDE = 28;
 
+  // Move what is drawn so that the middle of its ink is the middle of the picture, as in MNIST.
+  const centered = (ink) => {
+    let [n, row, column] = [0, 0, 0];
+    ink.forEach((x, i) => {
+      n += x;
+      row += x * Math.floor(i / SIDE);
+      column += x * (i % SIDE);
+    });
+    const [down, right] = [row, column].map((sum) => Math.round((SIDE - 1) / 2 - sum / n));
+    return ink.map((_, i) => {
+      const [y, x] = [Math.floor(i / SIDE) - down, (i % SIDE) - right];
+      return x >= 0 && x < SIDE && y >= 0 && y < SIDE ? ink[y * SIDE + x] : 0;
+    });
+  };
+
   const engine = ({ weights, digits, labels, clouds }) => {
     const relu = (x) => x.map((value) => Math.max(value, 0));
     const layers = (name, x) => {
@@ -34,7 +49,7 @@
     };
     const softplus = (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
     return {
-      clouds,
+      clouds, centered,
       digits: Array.from(labels, (label, i) => ({
         label, pixels: digits.slice(i * SIDE * SIDE, (i + 1) * SIDE * SIDE),
       })),
@@ -50,21 +65,6 @@
       draw: (logits) => logits.map((value) => 1 / (1 + Math.exp(-value))),
       price: (x, logits) => logits.reduce((sum, value, i) => sum + softplus(value) - value * x[i], 0),
     };
-  };
-
-  // Move what is drawn so that the middle of its ink is the middle of the picture, as in MNIST.
-  const centered = (ink) => {
-    let [n, row, column] = [0, 0, 0];
-    ink.forEach((x, i) => {
-      n += x;
-      row += x * Math.floor(i / SIDE);
-      column += x * (i % SIDE);
-    });
-    const [down, right] = [row, column].map((sum) => Math.round((SIDE - 1) / 2 - sum / n));
-    return ink.map((_, i) => {
-      const [y, x] = [Math.floor(i / SIDE) - down, (i % SIDE) - right];
-      return x >= 0 && x < SIDE && y >= 0 && y < SIDE ? ink[y * SIDE + x] : 0;
-    });
   };
 
   const REACH = 4.2; // of the plane to each side, as in the chapter's figure
@@ -209,7 +209,7 @@
     const pixels = () => ink ?? Float32Array.from(vae.digits[shown].pixels);
     const empty = () => ink && !ink.some((x) => x);
     // What the encoder reads: a drawing is moved to the middle.
-    const input = () => (ink ? centered(ink) : pixels());
+    const input = () => (ink ? vae.centered(ink) : pixels());
 
     const look = () => {
       paint(digit, pixels());
