@@ -252,7 +252,7 @@
         lines.push(say(words.here, { here: price(logits), there: price(vae.decode(cloud.mu)) }));
       } else lines.push(words.none);
       about.replaceChildren(...lines.map((line) => make("p", {}, line)));
-      home.disabled = !cloud;
+      home.setAttribute("aria-disabled", !cloud); // not disabled, which would take the focus away
     };
 
     const another = button(words.another, () => {
@@ -265,7 +265,7 @@
       ink = new Float32Array(SIDE * SIDE);
       read();
     });
-    const home = button(words.back, () => moveTo(cloud.mu));
+    const home = button(words.back, () => cloud && moveTo(cloud.mu));
     const prior = button(words.prior, () => moveTo([normal(), normal()]));
 
     const figure = (element, name) => make("div", { class: "vae-picture" }, element, name);
