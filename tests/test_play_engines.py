@@ -9,6 +9,7 @@ import random
 import re
 import sys
 import unicodedata
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from support.models import bert, gpt
 from support.text.bpe import BPETokenizer, byte_symbols, pre_tokenize
 from tests import play_files
 from tests.browser import launch
+from tests.test_gpu_rehearsal import names_of
 from tools import address
 from tools.format_notebooks import read
 
@@ -589,3 +591,143 @@ def test_numbers_of_the_ground_are_those_of_pytorch(ground):
     wanted.append(f.gelu(x, approximate="tanh"))
     for one, two in zip(found, wanted, strict=True):
         torch.testing.assert_close(torch.tensor(one), two, atol=1e-4, rtol=0)
+
+
+# jpeg
+
+
+@pytest.fixture(scope="module")
+def chapter() -> dict[str, Any]:
+    """Return the functions of the chapter on compression, with the photograph that the page has."""
+    names = names_of("chapters/compression.ipynb")
+    found = play_files.committed("jpeg")
+    names |= {"photo": found["photo"].astype(int), "STANDARD": found["standard"].astype(int)}
+    names["C"] = names["dct"](8)
+    places = sorted(np.ndindex(8, 8), key=names["zigzag"])
+    names["rows"], names["columns"] = np.array(places).T
+    names["waves"] = names["C"] @ names["to_blocks"](names["photo"] - 128) @ names["C"].T
+    return names
+
+
+def as_on_page(symbol) -> str:
+    """Return a symbol of the chapter as the page writes it: (0, 4) as "0 4"."""
+    return symbol if isinstance(symbol, str) else " ".join(map(str, symbol))
+
+
+@pytest.mark.parametrize("quality", [1, 10, 50, 75, 100])
+def test_jpeg_gives_the_bits_and_the_copy_of_the_chapter(ground, chapter, quality):
+    call = """(jpeg, quality, numbers) => {
+      const { steps, word, bits, copy, decibels } = jpeg.code(quality, numbers);
+      const own = jpeg.code(quality).numbers.map((row) => [...row]);
+      return { steps, own, word: [...word], bits, copy: [...copy], decibels };
+    }"""
+    steps = chapter["table"](quality)
+    exact = chapter["waves"] / steps
+    quantized = np.rint(exact).astype(int)
+    found = ask(ground, "jpeg", call, quality, quantized.reshape(-1, 64).tolist())
+    _, words = chapter["encode"](quantized)
+    rate, decibels = chapter["our_jpeg"](quality)
+    assert found["steps"] == steps.ravel().tolist()
+    assert dict(found["word"]) == {as_on_page(symbol): word for symbol, word in words.items()}
+    assert found["bits"] == round(rate * chapter["photo"].size)
+    assert found["decibels"] == pytest.approx(decibels, abs=1e-3)
+    copy = chapter["from_blocks"](chapter["C"].T @ (quantized * steps) @ chapter["C"]) + 128
+    assert np.abs(found["copy"] - copy.round().clip(0, 255).ravel()).max() <= 1  # at a half
+    differ = np.array(found["own"]).reshape(quantized.shape) != quantized
+    assert (np.abs(exact - np.floor(exact) - 0.5)[differ] < 1e-9).all(), "at a half, it may"
+    assert differ.mean() < 0.002
+
+
+def test_jpeg_transforms_any_block_as_numpy_does(ground, chapter):
+    blocks = np.random.default_rng(0).uniform(-128, 128, size=(20, 8, 8))
+    call = "(jpeg, blocks) => blocks.map((x) => [[...jpeg.forth(x)], [...jpeg.back(x)]])"
+    found = np.array(ask(ground, "jpeg", call, blocks.reshape(-1, 64).tolist()))
+    C = chapter["C"]
+    np.testing.assert_allclose(found[:, 0], (C @ blocks @ C.T).reshape(-1, 64), atol=1e-3)
+    np.testing.assert_allclose(found[:, 1], (C.T @ blocks @ C).reshape(-1, 64), atol=1e-3)
+
+
+def test_jpeg_makes_the_symbols_of_the_chapter(ground, chapter):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-300, 300, size=(200, 64)) * (rng.random((200, 64)) < rng.random((200, 1)))
+    rows[0], rows[1, 1:] = 0, 0
+    call = "(jpeg, rows) => rows.map((row) => jpeg.symbolsOf(row, 7).map((s) => s.slice(0, 2)))"
+    for row, found in zip(rows.tolist(), ask(ground, "jpeg", call, rows.tolist()), strict=True):
+        wanted = chapter["block_symbols"](row, 7)
+        assert found == [[as_on_page(symbol), number] for symbol, number in wanted]
+    numbers = [*range(-40, 41), -1023, 1023]
+    found = ask(ground, "jpeg", "(jpeg, numbers) => numbers.map(jpeg.toBits)", numbers)
+    assert found == [chapter["to_bits"](number) for number in numbers]
+
+
+# vae
+
+
+@pytest.fixture(scope="module")
+def painter() -> tuple[torch.nn.Module, Any]:
+    """Return the chapter's VAE with the weights that the page has, and its price of a cloud."""
+    names = names_of("chapters/vae.ipynb")
+    weights = play_files.committed("vae")["weights"]
+    weights = {name: torch.from_numpy(w.copy()) for name, w in weights.items()}
+    hidden = [len(weights["encoder.0.bias"]), len(weights["encoder.2.bias"])]
+    model = names["VAE"](2, hidden).eval()
+    model.load_state_dict(weights)
+    return model, names["kl_to_prior"]
+
+
+@torch.no_grad()
+def test_vae_reads_pictures_as_pytorch_does(ground, painter):
+    model, price = painter
+    generator = torch.Generator().manual_seed(0)
+    pictures = torch.rand(12, 784, generator=generator) * torch.rand(12, 1, generator=generator)
+    pictures[:6] = pictures[:6].bernoulli(generator=generator)
+    call = "(vae, xs) => xs.map((x) => vae.encode(x)).map((c) => [...c.mu, ...c.sigma, c.cost])"
+    found = torch.tensor(ask(ground, "vae", call, pictures.tolist()))
+    mu, sigma = model.encode(pictures)
+    torch.testing.assert_close(found[:, :2], mu, atol=1e-3, rtol=0)
+    torch.testing.assert_close(found[:, 2:4], sigma, atol=1e-3, rtol=0)
+    torch.testing.assert_close(found[:, 4], price(mu, sigma).sum(1), atol=1e-3, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_vae_draws_as_pytorch_does_and_asks_the_same_price(ground, painter):
+    model, _ = painter
+    generator = torch.Generator().manual_seed(0)
+    codes = 2 * torch.randn(12, 2, generator=generator)
+    x = torch.rand(784, generator=generator).bernoulli(generator=generator)
+    call = """(vae, codes, x) => codes.map((z) => {
+      const logits = vae.decode(z);
+      return [[...logits], [...vae.draw(logits)], vae.price(x, logits)];
+    })"""
+    found = ask(ground, "vae", call, codes.tolist(), x.tolist())
+    wanted = model.decoder(codes)
+    logits, drawn, price = (torch.tensor(part) for part in zip(*found, strict=True))
+    torch.testing.assert_close(logits, wanted, atol=1e-3, rtol=0)
+    torch.testing.assert_close(drawn, wanted.sigmoid(), atol=1e-3, rtol=0)
+    cross_entropy = torch.nn.functional.binary_cross_entropy_with_logits
+    each = cross_entropy(wanted, x.expand_as(wanted), reduction="none").sum(1)
+    torch.testing.assert_close(price, each, atol=1e-3, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_vae_shows_the_clouds_of_the_chapter(ground, painter):
+    """Those on the plane were made with the weights before they were rounded."""
+    model, _ = painter
+    found = play_files.committed("vae")
+    call = "(vae) => vae.digits.map(({ label, pixels }) => [label, [...pixels]])"
+    labels, pixels = zip(*ask(ground, "vae", call), strict=True)
+    assert sorted(labels) == sorted([*range(10)] * 2)
+    mu, sigma = model.encode(torch.tensor(pixels).float())
+    for k, ours in enumerate((mu, sigma)):
+        kept = np.stack(found["clouds"][("mu", "sigma")[k]])
+        assert np.abs(ours[0].numpy() - kept[:, 0]).max() < 0.1  # the first test digit
+
+
+def test_vae_moves_a_drawing_to_the_middle(ground):
+    ink = np.zeros((28, 28))
+    ink[2:10, 15:26] = 1
+    found = ask(ground, "vae", "(vae, ink) => vae.centered(ink)", ink.ravel().tolist())
+    found = np.array(found).reshape(28, 28)
+    rows, columns = np.nonzero(found)
+    assert found.sum() == ink.sum()
+    assert abs(rows.mean() - 13.5) <= 0.5 and abs(columns.mean() - 13.5) <= 0.5

@@ -19,7 +19,7 @@ PLACES = [
 MARKS = {"argnames": ("page", "name"), "argvalues": PLACES or [("(not built)", "")]}
 SECONDS = 1  # from the moment a reader scrolls to an explorer
 FINGER = 44  # pixels
-CONTROLS = ".play :is(button, textarea, input, [role=slider])"
+CONTROLS = ".play :is(button, textarea, input, [tabindex='0'])"
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,9 @@ def test_explorer_is_loaded_only_when_it_comes_near(opened, page, name):
 def test_other_pages_have_none_of_it():
     for page in PAGES:
         scripts = re.findall(r'(?:src|href)="[^"]*/play/([^"?]*)', (HTML / page).read_text("utf-8"))
-        wanted = ["play.css", "play.js"] if page in dict(PLACES) else []
+        names = [name for place, name in PLACES if place == page]
+        wanted = [path.name for name in names for path in play_files.FOLDER.glob(f"{name}.css")]
+        wanted = sorted([*wanted, "play.css", "play.js"]) if names else []
         assert sorted(scripts) == wanted, page
 
 
@@ -199,7 +201,7 @@ def test_explorer_is_reached_and_left_with_the_tab_key(opened, page, name):
           .filter((e) => !e.disabled && e.tabIndex >= 0).length""",
         CONTROLS,
     )
-    here.tab.locator(CONTROLS).first.focus()
+    here.play.locator(CONTROLS.removeprefix(".play ")).first.focus()
     reached = 0
     while here.tab.evaluate("document.activeElement.matches('.play *')") and reached < 100:
         style = "getComputedStyle(document.activeElement)"
@@ -389,6 +391,255 @@ def test_gpt_ends_with_a_text_that_is_too_long(gpt):
     gpt.play.get_by_role("button", name="Take one back").click()
     assert gpt.play.get_by_role("button", name="Write a word").is_enabled()
     assert time.perf_counter() - started < 5
+
+
+# jpeg
+
+
+@pytest.fixture
+def jpeg(opened):
+    return opened("chapters/compression.html", "jpeg")
+
+
+def bits(here: Opened) -> int:
+    """Return how many bits the block takes, which are those that are shown."""
+    shown = "".join(here.play.locator(".jpeg-chip code").all_text_contents())
+    said = int(re.search(r"(\d+) bits instead", here.play.locator(".jpeg-about").inner_text())[1])
+    assert set(shown) <= {"0", "1"} and len(shown) == said
+    return said
+
+
+def place_of(here: Opened) -> str:
+    return here.play.get_by_role("slider", name="The block").get_attribute("aria-valuetext")
+
+
+def test_jpeg_begins_with_the_block_of_the_chapter(jpeg):
+    assert place_of(jpeg) == "row 6, column 10" and bits(jpeg) == 89
+    assert "0.99 bits a pixel, 29.0 dB" in jpeg.play.inner_text()
+    assert jpeg.play.locator(".jpeg-on").count() == 15
+    assert jpeg.play.locator(".jpeg-chip").count() == 16
+
+
+def test_jpeg_goes_from_block_to_block_by_keyboard_and_by_pointer(jpeg):
+    handle = jpeg.play.get_by_role("slider", name="The block")
+    handle.focus()
+    for _ in range(3):
+        jpeg.tab.keyboard.press("ArrowUp")
+    jpeg.tab.keyboard.press("Shift+ArrowRight")
+    assert place_of(jpeg) == "row 3, column 15"
+    assert bits(jpeg) < 30, "in the sky"
+    jpeg.tab.keyboard.press("Home")
+    assert place_of(jpeg) == "row 6, column 10"
+    box = jpeg.play.locator(".jpeg-photo canvas").bounding_box()
+    to = box["x"] + box["width"] * 38.5 / 40, box["y"] + box["height"] * 16.5 / 26
+    start = handle.bounding_box()
+    jpeg.tab.mouse.move(start["x"] + 22, start["y"] + 22)
+    jpeg.tab.mouse.down()
+    jpeg.tab.mouse.move(*to, steps=8)
+    jpeg.tab.mouse.up()
+    assert place_of(jpeg) == "row 17, column 39"
+    assert bits(jpeg) > 90, "in the leaves"
+    jpeg.tab.mouse.click(box["x"] + 2, box["y"] + 2)
+    assert place_of(jpeg) == "row 1, column 1"
+    jpeg.tab.keyboard.press("ArrowLeft")
+    assert place_of(jpeg) == "row 1, column 1", "it stays on the photograph"
+    assert jpeg.problems == []
+
+
+def test_jpeg_is_used_with_a_finger(opened):
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    here = opened("chapters/compression.html", "jpeg", **phone)
+    box = here.play.locator(".jpeg-photo canvas").bounding_box()
+    here.tab.touchscreen.tap(box["x"] + box["width"] * 0.51, box["y"] + box["height"] * 0.1)
+    assert place_of(here) == "row 3, column 21"
+    here.play.locator(".jpeg-tile").nth(8).tap()
+    assert "1 half waves down and 0 to the right" in here.play.inner_text() or bits(here) < 20
+    assert here.tab.evaluate("course.overflow()") == ""
+
+
+def test_jpeg_pays_for_quality(jpeg):
+    slider, found = jpeg.play.get_by_label("Quality"), []
+    for quality in (1, 10, 50, 90, 100):
+        slider.fill(str(quality))
+        said = jpeg.play.locator(".jpeg-top p").inner_text()
+        size, decibels = re.search(r"^([\d,]+) bytes .* ([\d.]+) dB", said).groups()
+        found.append((int(size.replace(",", "")), float(decibels), bits(jpeg)))
+    for numbers in zip(*found, strict=True):
+        assert sorted(numbers) == list(numbers) and len(set(numbers)) == 5
+    slider.focus()
+    started = time.perf_counter()
+    for _ in range(10):
+        jpeg.tab.keyboard.press("ArrowLeft")
+    assert time.perf_counter() - started < 5
+
+
+def test_jpeg_adds_up_the_waves(jpeg):
+    def error() -> float:
+        said = jpeg.play.locator(".jpeg-about").inner_text()
+        return float(re.search(r"typical error (\d+\.\d)", said)[1])
+
+    waves = jpeg.play.get_by_label("Waves added up")
+    waves.focus()
+    jpeg.tab.keyboard.press("Home")
+    errors = [error()]
+    assert "No wave yet" in jpeg.play.inner_text()
+    more = jpeg.play.get_by_role("button", name="One wave forth")
+    for n in range(1, 16):
+        more.press("Enter")
+        assert f"Wave {n} of 15" in jpeg.play.inner_text()
+        assert jpeg.play.locator(".jpeg-tile.jpeg-now").count() == 1
+        assert jpeg.play.locator(".jpeg-chip.jpeg-now").count() == 1
+        errors.append(error())
+    assert errors[0] > 70 and errors[-1] == 6.6 and errors[1] > errors[5] > errors[-1]
+    more.press("Enter")
+    assert jpeg.tab.evaluate("document.activeElement.textContent") == "+", "the focus stays"
+    jpeg.play.locator(".jpeg-tile").nth(1).click()
+    assert "Wave 2 of 15, 0 half waves down and 1 to the right" in jpeg.play.inner_text()
+
+
+def test_jpeg_shows_the_photograph_beside_its_copy(jpeg):
+    sum_of = """() => {
+      const canvas = document.querySelector(".jpeg-photo canvas");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return data.reduce((sum, x, i) => sum + x * ((i % 97) + 1), 0);
+    }"""
+    jpeg.play.get_by_label("Quality").fill("100")
+    seen = {jpeg.tab.evaluate(sum_of)}
+    jpeg.play.get_by_label("Quality").fill("5")
+    seen.add(jpeg.tab.evaluate(sum_of))
+    button = jpeg.play.get_by_role("button", name="Show the photograph")
+    button.press("Space")
+    assert button.get_attribute("aria-pressed") == "true"
+    seen.add(jpeg.tab.evaluate(sum_of))
+    assert len(seen) == 3
+
+
+# vae
+
+
+@pytest.fixture
+def vae(opened):
+    return opened("chapters/vae.html", "vae")
+
+
+def numbers(here: Opened) -> list[float]:
+    """Return the numbers of the explorer's text."""
+    text = here.play.locator(".vae-about").inner_text().replace("−", "-")
+    return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text)]
+
+
+def code_of(here: Opened) -> list[float]:
+    said = here.play.get_by_role("slider").get_attribute("aria-valuetext").replace("−", "-")
+    return [float(number) for number in said.split(" and ")]
+
+
+def seen(here: Opened, canvas: str) -> list[int]:
+    """Return the gray values of a digit's canvas."""
+    return here.play.locator(canvas).evaluate(
+        "e => [...e.getContext('2d').getImageData(0, 0, 28, 28).data].filter((_, i) => i % 4 === 0)"
+    )
+
+
+RESULT = "canvas[role=img]"
+
+
+def test_vae_draws_from_the_code_that_is_dragged(vae):
+    handle, pictures = vae.play.get_by_role("slider"), [seen(vae, RESULT)]
+    box = vae.play.locator(".vae-plane canvas").bounding_box()
+    start = handle.bounding_box()
+    vae.tab.mouse.move(start["x"] + 22, start["y"] + 22)
+    vae.tab.mouse.down()
+    for share in (0.3, 0.5, 0.8):
+        vae.tab.mouse.move(box["x"] + box["width"] * share, box["y"] + box["height"] / 2, steps=4)
+        assert code_of(vae) == pytest.approx([4.2 * (2 * share - 1), 0], abs=0.05)
+        assert numbers(vae)[:2] == code_of(vae)
+        pictures.append(seen(vae, RESULT))
+    vae.tab.mouse.up()
+    assert len(set(map(tuple, pictures))) == 4
+    vae.tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert code_of(vae) == pytest.approx([0, 0], abs=0.05)
+    assert numbers(vae)[2] == 100, "all codes of the prior lie farther out"
+    assert vae.problems == []
+
+
+def test_vae_is_walked_with_the_arrow_keys(vae):
+    handle = vae.play.get_by_role("slider")
+    handle.focus()
+    a, b = code_of(vae)
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp", "Shift+ArrowDown"):
+        vae.tab.keyboard.press(key)
+    assert code_of(vae) == pytest.approx([a + 0.1, b + 0.05 - 0.25], abs=0.011)
+    for _ in range(40):
+        vae.tab.keyboard.press("Shift+ArrowLeft")
+    assert code_of(vae)[0] == -4.2, "it stays on the plane"
+
+
+def test_vae_asks_the_least_near_its_cloud(vae):
+    for _ in range(5):
+        *_, cloud, here, there = numbers(vae)
+        assert here == there and 2 < cloud < 12
+        vae.play.get_by_role("slider").focus()
+        vae.tab.keyboard.press("Shift+ArrowRight")
+        for _ in range(5):
+            vae.tab.keyboard.press("Shift+ArrowUp")
+        *_, after, here, there = numbers(vae)
+        assert here > there and after == cloud
+        vae.play.get_by_role("button", name="To its cloud").press("Enter")
+        assert numbers(vae)[-1] == numbers(vae)[-2] == there
+        vae.play.get_by_role("button", name="Another digit").press("Enter")
+
+
+def test_vae_takes_codes_from_the_prior(vae):
+    found = []
+    for _ in range(20):
+        vae.play.get_by_role("button", name="A code from the prior").click()
+        found.append(code_of(vae))
+    assert len(set(map(tuple, found))) == 20
+    assert sum(a**2 + b**2 for a, b in found) / 40 == pytest.approx(1, abs=0.6)
+
+
+def test_vae_reads_what_is_drawn_with_the_mouse(vae):
+    vae.play.get_by_role("button", name="Draw one").click()
+    assert "Draw a digit" in vae.play.inner_text()
+    box = vae.play.locator(".vae-pad").bounding_box()
+    vae.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.2)
+    vae.tab.mouse.down()
+    vae.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.8, steps=8)
+    vae.tab.mouse.up()
+    assert code_of(vae)[1] < -1.5, "a stroke lies where the ones are"
+    assert sum(value == 255 for value in seen(vae, ".vae-pad")) > 30
+    vae.play.get_by_role("button", name="Another digit").click()
+    assert code_of(vae)[1] > -1.5
+    assert vae.problems == []
+
+
+def test_vae_is_drawn_in_by_keyboard_alone(vae):
+    vae.play.get_by_role("button", name="Draw one").press("Enter")
+    vae.play.get_by_role("application").focus()
+    vae.tab.keyboard.press("Space")
+    assert "The pen is down" in vae.play.get_by_role("status").inner_text()
+    for _ in range(16):
+        vae.tab.keyboard.press("ArrowDown")
+    vae.tab.keyboard.press("Space")
+    lines = numbers(vae)
+    vae.tab.keyboard.press("ArrowRight")
+    assert numbers(vae) == lines, "the pen is up"
+    assert code_of(vae)[1] < -1.5
+    vae.tab.keyboard.press("Tab")
+    assert vae.tab.evaluate("document.activeElement.getAttribute('role')") == "slider"
+
+
+def test_vae_is_used_with_a_finger(opened):
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    here = opened("chapters/vae.html", "vae", **phone)
+    plane = here.play.locator(".vae-plane canvas").bounding_box()
+    here.tab.touchscreen.tap(plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] * 0.2)
+    assert code_of(here) == pytest.approx([0, 2.52], abs=0.05)
+    here.play.get_by_role("button", name="Draw one").tap()
+    pad = here.play.locator(".vae-pad").bounding_box()
+    here.tab.touchscreen.tap(pad["x"] + pad["width"] / 2, pad["y"] + pad["height"] / 2)
+    assert sum(value == 255 for value in seen(here, ".vae-pad")) > 2
+    assert here.tab.evaluate("course.overflow()") == ""
 
 
 # attention
