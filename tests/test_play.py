@@ -118,4 +118,5 @@ def test_explorer_is_small_and_its_words_stand_in_one_table(name):
     assert sum(path.stat().st_size for path in ground + own) < PAGE_BYTES
     script = own[0].read_text(encoding="utf-8")
     assert re.search(r"^  const words = \{\n    en: \{$", script, re.M)
-    assert not re.search(r"\bimport\b|\bfetch\(|https?://|\bexport\b", script)
+    addresses = script.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+    assert not re.search(r"\bimport\b|\bfetch\(|https?://|\bexport\b", addresses)
