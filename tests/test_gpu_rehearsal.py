@@ -211,26 +211,13 @@ def chinese_needs(names: dict[str, Any]) -> Needs:
 
 def pairs_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    names["TAGS"] = range(13)  # WNUT-17's: O, and two for each of six kinds
     config = BertConfig(30_522, 384, 6, 12, 1_536)  # MiniLM's
     bert = lambda: Bert(config)  # noqa: E731
-    ids, segments, lengths = texts(30_522, settings.batch_size, settings.longest)
-    tags = torch.zeros_like(ids)
-    read = ids, segments, lengths
-    real = torch.arange(settings.longest) < lengths[:, None]
+    read = texts(30_522, settings.batch_size, settings.longest)
     pair_loss = lambda model, text: classes_loss(model, [text])  # noqa: E731
     yield "pairs", rehearse(lambda: names["PairClassifier"](bert(), 3), lambda: read, pair_loss)
     two = lambda: (read, read)  # noqa: E731
     yield "two vectors", rehearse(lambda: names["TwoVectors"](bert(), 3), two, classes_loss)
-
-    def tag_loss(model, batch):
-        *text, tags, real = batch
-        emissions = model.emissions(model.bert(*text), real)
-        return model.chooser.loss(emissions, tags, real)
-
-    for label, chooser in {"softmax": names["Softmax"], "CRF": lambda: names["CRF"](13)}.items():
-        tagger = lambda chooser=chooser: names["Tagger"](384, chooser(), bert())  # noqa: E731
-        yield f"tags, {label}", rehearse(tagger, lambda: (*read, tags, real), tag_loss)
     span_loss = lambda model, batch: sum(x.square().mean() for x in model(*batch))  # noqa: E731
     yield "spans", rehearse(lambda: names["SpanReader"](bert()), lambda: read, span_loss)
 
@@ -431,7 +418,7 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/gpt.ipynb": gpt_needs,
     "chapters/pretrained_models.ipynb": None,  # many small models, on the CPU
     "chapters/questions.ipynb": None,  # games of a few thousand weights, on the CPU
-    "chapters/pairs_tags_and_spans.ipynb": pairs_needs,
+    "chapters/pairs_and_spans.ipynb": pairs_needs,
     "chapters/seq2seq.ipynb": seq2seq_needs,
     "chapters/silent_bugs.ipynb": None,  # a table of 900 words and smaller models, on the CPU
     "chapters/similarity_and_analogy.ipynb": similarity_needs,
