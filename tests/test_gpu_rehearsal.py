@@ -222,6 +222,17 @@ def pairs_needs(names: dict[str, Any]) -> Needs:
     yield "spans", rehearse(lambda: names["SpanReader"](bert()), lambda: read, span_loss)
 
 
+def tags_needs(names: dict[str, Any]) -> Needs:
+    settings, minilm = names["settings"], BertConfig(30_522, 384, 6, 12, 1_536)
+    names["device"] = torch.device("cuda")
+    ids, _, lengths = texts(minilm.vocab_size, settings.batch_size, 200)  # the longest has 191
+    first = tags = torch.zeros(settings.batch_size, 105, dtype=torch.long)  # words
+    for label in ("Head", "CRFHead"):
+        tagger = lambda label=label: names["Tagger"](Bert(minilm), names[label](384, 13))  # noqa: E731
+        batch = lambda: (ids, lengths, first, tags)  # noqa: E731
+        yield label, rehearse(tagger, batch, lambda model, batch: model.loss(*batch))
+
+
 def text_encoders_needs(names: dict[str, Any]) -> Needs:
     settings, n_words = names["settings"], 40_000  # of AG News seen five times
     d, hidden = settings.d, settings.hidden
@@ -422,6 +433,7 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/seq2seq.ipynb": seq2seq_needs,
     "chapters/silent_bugs.ipynb": None,  # a table of 900 words and smaller models, on the CPU
     "chapters/similarity_and_analogy.ipynb": similarity_needs,
+    "chapters/tags.ipynb": tags_needs,
     "chapters/text_encoders.ipynb": text_encoders_needs,
     "chapters/training.ipynb": training_needs,
     "chapters/transformer.ipynb": transformer_needs,
