@@ -162,9 +162,10 @@ lab: setup ## Open the notebooks in JupyterLab
 bench: setup-bench ## Measure against d2l, gensim and tokenizers; print a table, write JSON
 	@$(RUN) benchmarks.run
 
-format: setup-dev ## Format code and notebooks; carry the repository's address and the map along
+format: setup-dev ## Format code and notebooks; carry the repository's address, the map and the gallery along
 	@$(RUN) tools.format_notebooks
 	@$(RUN) tools.course_map
+	@$(RUN) tools.gallery
 	@$(RUN) ruff format .
 	@$(RUN) ruff check --fix .
 

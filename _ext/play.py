@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from pathlib import Path
 
 from docutils import nodes
@@ -65,9 +66,13 @@ def leave_out(app: Sphinx, config: Config) -> None:
 
 def put_in(app: Sphinx, pagename: str, template: str, context: dict, doctree: object) -> None:
     """Put the ground of the explorers on a page that has one; it loads the rest."""
-    if " tag_play-" in context.get("body", ""):
-        app.add_css_file(f"{FOLDER}play.css")
+    names = re.findall(r'class="cell[^"]* tag_play-([\w-]+)', context.get("body", ""))
+    if names:
         app.add_js_file(f"{FOLDER}play.js")
+        app.add_css_file(f"{FOLDER}play.css")
+    for name in names:
+        if (Path(app.srcdir) / "_static" / FOLDER / f"{name}.css").exists():
+            app.add_css_file(f"{FOLDER}{name}.css")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -174,24 +174,13 @@ def transformer_needs(names: dict[str, Any]) -> Needs:
 
 
 def finetuning_needs(names: dict[str, Any]) -> Needs:
-    settings, length = names["settings"], names["settings"].pieces
     minilm = BertConfig(30_522, 384, 6, 12, 1_536)
-    ids, lengths, labels = labeled_texts(minilm.vocab_size, settings.batch_size, length)
+    ids, lengths, labels = labeled_texts(minilm.vocab_size, 16, 40)
     two_classes = lambda model, batch: F.cross_entropy(model(*batch[:2]), batch[2])  # noqa: E731
     model = lambda: names["Classifier"](Bert(minilm), 2)  # noqa: E731
     yield "MiniLM", rehearse(model, lambda: (ids, lengths, labels), two_classes)
     with_lora = lambda: names["add_lora"](model())  # noqa: E731
     yield "MiniLM, LoRA", rehearse(with_lora, lambda: (ids, lengths, labels), two_classes)
-    names["small_config"] = BertConfig(9_000, max_length=length, **settings.small_shape)
-    read = torch.randint(5, 9_000, (64, length)), torch.full((64,), length)
-    yield (
-        "pre-training",
-        rehearse_masked(
-            lambda: BertForPretraining(Bert(names["small_config"])),
-            lambda: read,
-            lambda model, batch: names["gap_loss"](model, *batch),
-        ),
-    )
 
 
 def chinese_needs(names: dict[str, Any]) -> Needs:

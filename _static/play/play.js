@@ -167,6 +167,54 @@ const play = (() => {
     return { element, input };
   };
 
+  // A picture with a handle, which is dragged, or moved with the arrow keys (with Shift, five steps);
+  // with Home it goes back to where it began. Places are [x, y], from 0 to 1, to the right and down.
+  const surface = ({ label, picture, value, step, show, oninput }) => {
+    let place = value;
+    const handle = make("div", {
+      class: "play-handle", role: "slider", tabindex: 0, "aria-label": label,
+      "aria-valuemin": 0, "aria-valuemax": 100,
+    });
+    const element = make("div", { class: "play-surface" }, picture, handle);
+    const set = (to) => {
+      place = to.map((x) => Math.min(Math.max(x, 0), 1));
+      [handle.style.left, handle.style.top] = place.map((x) => `${100 * x}%`);
+      handle.setAttribute("aria-valuenow", Math.round(100 * place[0]));
+      handle.setAttribute("aria-valuetext", show(place));
+    };
+    const go = (to) => {
+      set(to);
+      oninput(place);
+    };
+    const at = ({ clientX, clientY }) => {
+      const { left, top, width, height } = picture.getBoundingClientRect();
+      return [(clientX - left) / width, (clientY - top) / height];
+    };
+    element.addEventListener("pointerdown", (press) => {
+      if (press.pointerType === "touch" && press.target !== handle) return; // may scroll the page
+      press.preventDefault();
+      element.setPointerCapture(press.pointerId);
+      handle.focus({ preventScroll: true });
+      if (press.target !== handle) go(at(press));
+    });
+    element.addEventListener("pointermove", (move) => {
+      if (element.hasPointerCapture(move.pointerId)) go(at(move));
+    });
+    element.addEventListener("click", (press) => {
+      if (press.target !== handle && press.detail) go(at(press));
+    });
+    handle.addEventListener("keydown", (press) => {
+      const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+      if (!(press.key in arrows) && press.key !== "Home") return;
+      press.preventDefault();
+      const far = press.shiftKey ? 5 : 1;
+      const by = arrows[press.key];
+      go(by ? place.map((x, i) => x + far * by[i] * step[i]) : value);
+    });
+    set(value);
+    return { element, handle, set };
+  };
+
   // Bars beside each other, one for each share in [0, 1]; the numbers stand beside them as text.
   const bars = (shares) => make("span", { class: "play-bars", "aria-hidden": "true" },
     ...shares.map((share) => make("span", { style: `width:${(100 * share).toFixed(1)}%` })));
@@ -208,6 +256,6 @@ const play = (() => {
     data: (name, data) => Object.assign(part(name), { data }),
     unpacked: (name) => part(name).unpacked,
     engine, linear, softmax, layerNorm, geluTanh, random,
-    say, make, button, slider, textBox, bars,
+    say, make, button, slider, textBox, surface, bars,
   };
 })();
