@@ -200,28 +200,26 @@ def chinese_needs(names: dict[str, Any]) -> Needs:
 
 def pairs_needs(names: dict[str, Any]) -> Needs:
     settings = names["settings"]
-    names["TAGS"] = range(13)  # WNUT-17's: O, and two for each of six kinds
     config = BertConfig(30_522, 384, 6, 12, 1_536)  # MiniLM's
     bert = lambda: Bert(config)  # noqa: E731
-    ids, segments, lengths = texts(30_522, settings.batch_size, settings.longest)
-    tags = torch.zeros_like(ids)
-    read = ids, segments, lengths
-    real = torch.arange(settings.longest) < lengths[:, None]
+    read = texts(30_522, settings.batch_size, settings.longest)
     pair_loss = lambda model, text: classes_loss(model, [text])  # noqa: E731
     yield "pairs", rehearse(lambda: names["PairClassifier"](bert(), 3), lambda: read, pair_loss)
     two = lambda: (read, read)  # noqa: E731
     yield "two vectors", rehearse(lambda: names["TwoVectors"](bert(), 3), two, classes_loss)
-
-    def tag_loss(model, batch):
-        *text, tags, real = batch
-        emissions = model.emissions(model.bert(*text), real)
-        return model.chooser.loss(emissions, tags, real)
-
-    for label, chooser in {"softmax": names["Softmax"], "CRF": lambda: names["CRF"](13)}.items():
-        tagger = lambda chooser=chooser: names["Tagger"](384, chooser(), bert())  # noqa: E731
-        yield f"tags, {label}", rehearse(tagger, lambda: (*read, tags, real), tag_loss)
     span_loss = lambda model, batch: sum(x.square().mean() for x in model(*batch))  # noqa: E731
     yield "spans", rehearse(lambda: names["SpanReader"](bert()), lambda: read, span_loss)
+
+
+def tags_needs(names: dict[str, Any]) -> Needs:
+    settings, minilm = names["settings"], BertConfig(30_522, 384, 6, 12, 1_536)
+    names["device"] = torch.device("cuda")
+    ids, _, lengths = texts(minilm.vocab_size, settings.batch_size, 200)  # the longest has 191
+    first = tags = torch.zeros(settings.batch_size, 105, dtype=torch.long)  # words
+    for label in ("Head", "CRFHead"):
+        tagger = lambda label=label: names["Tagger"](Bert(minilm), names[label](384, 13))  # noqa: E731
+        batch = lambda: (ids, lengths, first, tags)  # noqa: E731
+        yield label, rehearse(tagger, batch, lambda model, batch: model.loss(*batch))
 
 
 def text_encoders_needs(names: dict[str, Any]) -> Needs:
@@ -420,10 +418,11 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/gpt.ipynb": gpt_needs,
     "chapters/pretrained_models.ipynb": None,  # many small models, on the CPU
     "chapters/questions.ipynb": None,  # games of a few thousand weights, on the CPU
-    "chapters/pairs_tags_and_spans.ipynb": pairs_needs,
+    "chapters/pairs_and_spans.ipynb": pairs_needs,
     "chapters/seq2seq.ipynb": seq2seq_needs,
     "chapters/silent_bugs.ipynb": None,  # a table of 900 words and smaller models, on the CPU
     "chapters/similarity_and_analogy.ipynb": similarity_needs,
+    "chapters/tags.ipynb": tags_needs,
     "chapters/text_encoders.ipynb": text_encoders_needs,
     "chapters/training.ipynb": training_needs,
     "chapters/transformer.ipynb": transformer_needs,

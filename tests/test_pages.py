@@ -31,7 +31,7 @@ SEARCHES = {
     "perplexity": "chapters/gpt",
     "beam search": "chapters/seq2seq",
     "束搜索": "chapters/seq2seq",
-    "Viterbi": "chapters/pairs_tags_and_spans",
+    "Viterbi": "chapters/tags",
     "Huffman": "chapters/compression",
     "重参数化": "chapters/vae",
     "principal components": "solutions/exercise_27_4",

@@ -33,11 +33,7 @@ FIGURES = {
     "next_word": ("gpt", "Two bar charts of the next word, the bar of", (0.5, 0, 1, 1)),
     "translator": ("seq2seq", "Three heat maps, columns are the English", (0.653, 0, 0.875, 1)),
     "judge": ("finetuning", "Share of the test right for 32, 128", (0, 0, 1, 1)),
-    "reader": (
-        "pairs_tags_and_spans",
-        "Three panels, each a row of eight",
-        (0, 0, 1, 0.665),
-    ),
+    "reader": ("pairs_and_spans", "Panels one above the other", (0, 0.31, 1, 1)),
 }
 SONG = (
     "chinese",
