@@ -51,7 +51,7 @@ def main() -> None:
                 rows += [_finish(row) | {"part": name} for row in measured]
             else:
                 rows += _kept(name)
-    report = {"machine": _machine(), "date": date.today().isoformat(), "rows": rows}
+    report = {"machine": machine(), "date": date.today().isoformat(), "rows": rows}
     page = _page(report)
     print(page)
     RESULTS.mkdir(exist_ok=True)
@@ -76,7 +76,8 @@ def _texts(folder: Path) -> Path:
     return folder
 
 
-def _machine() -> dict:
+def machine() -> dict:
+    """Return what a measurement depends on."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -35,9 +35,17 @@ class Run:
     scaler: torch.amp.GradScaler | None = None
     batches: Any = None
 
-    def save(self, folder: str | Path, epochs: int, history: dict[str, list[float]]) -> None:
+    def save(
+        self,
+        folder: str | Path,
+        epochs: int,
+        history: dict[str, list[float]],
+        *,
+        write: bool = True,
+    ) -> None:
         """Add a checkpoint of this moment, so many epochs after the start; keep the one before.
 
+        Of several processes all must call this, as weights may be divided among them; one writes.
         Raises: OSError if it cannot be written; the checkpoints before are then as they were.
         """
         from support.data.files import whole_file  # here, as it loads all that downloads need
@@ -48,7 +56,9 @@ class Run:
             tensors |= {f"optimizer.{i}.{name}": torch.as_tensor(known[name]) for name in known}
         for name, numbers in history.items():
             tensors[f"history.{name}"] = torch.from_numpy(np.array(numbers))
-        tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        tensors = {name: _whole(value).cpu().contiguous() for name, value in tensors.items()}
+        if not write:
+            return
         state = {
             "form": self._form(),
             "random": _random_state(self._device, self.batches),
@@ -87,11 +97,14 @@ class Run:
                     reason = f"{name} is {a} there and {b} here"
                     raise ValueError(f"{path} is of another model or optimizer: {reason}")
             # Not strict, because a weight with two names comes once; the names have been compared.
-            self._core.load_state_dict(_under("model.", tensors), strict=False)
+            own, weights = self._weights(), _under("model.", tensors)
+            weights = {name: _divided(weights[name], own[name]) for name in weights}
+            self._core.load_state_dict(weights, strict=False)
+            parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             gathered: dict[int, dict[str, torch.Tensor]] = {}
             for name, value in _under("optimizer.", tensors).items():
                 i, _, name = name.partition(".")
-                gathered.setdefault(int(i), {})[name] = value
+                gathered.setdefault(int(i), {})[name] = _divided(value, parameters[int(i)])
             self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": gathered})
             if self.scaler and state["scaler"]:
                 self.scaler.load_state_dict(state["scaler"])
@@ -123,6 +136,31 @@ class Run:
             form[f"its group {i}"] = ", ".join(names.get(id(p), "?") for p in group["params"])
         form["the number of the DataLoader's generators"] = str(len(_generators(self.batches)))
         return form
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether several processes have divided the model's weights among themselves."""
+    return any(hasattr(value, "full_tensor") for value in model.parameters())
+
+
+def whole_weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the state of a model with whole tensors, on the CPU; all processes must call this."""
+    return {name: _whole(value).cpu() for name, value in model.state_dict().items()}
+
+
+def _whole(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whole, if it is divided among processes; all of them must call this."""
+    value = value.detach()
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
+
+
+def _divided(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a whole tensor divided among the processes as another of its shape is."""
+    if not hasattr(like, "full_tensor") or value.shape != like.shape:
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
 
 
 def _found(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -117,6 +118,7 @@ def fit(
     progress: bool | None = None,
     on_epoch: Callable[[int, History], object] | None = None,
     seed: int | None = None,
+    shard: Iterable[nn.Module] | None = None,
 ) -> History:
     """Train a model in place and return the History of the run.
 
@@ -141,6 +143,9 @@ def fit(
         device: default profile.device(). progress: default profile.progress_enabled().
         on_epoch: called after each epoch with its number and the history, before saving.
         seed: for all random numbers, set at the start.
+        shard: parts of the model, such as its layers, whose weights, gradients and optimizer states
+            the processes divide among themselves (FSDP), as they do those of the rest. Needs
+            several processes and PyTorch 2.6. Default: each process holds all of them (DDP).
     Under torchrun or `accelerate launch`, process i of n trains on batches i, n + i, 2n + i, … of
     each epoch, and every step follows the mean gradient: n processes do what one does with an
     accumulate n times as large. A last round of fewer than n batches is left out. All processes
@@ -150,30 +155,36 @@ def fit(
     finite: on the CPU before that step is taken, on a GPU up to 50 steps later.
     """
     _check(batches, epochs, optimizer, model, clip_norm, precision, accumulate)
-    workers = _workers(device or profile.device(), precision)
+    together = workers(device, precision)
     if seed is not None:
         profile.set_seed(seed)
     with _given_back(model, optimizer, schedule) as rates:
-        model.to(workers.device)
+        model.to(together.device)
+        if shard is not None:
+            if precision == "fp16":
+                raise ValueError(
+                    'shard goes with "bf16" or "no", since each part scales "fp16" alone'
+                )
+            _shard(model, shard, optimizer, together)
         if optimizer.state:  # it may be of a run on another device, and this moves it
             optimizer.load_state_dict(optimizer.state_dict())
-        steps = _Steps(model, loss_fn, optimizer, workers, precision)
+        steps = _Steps(model, loss_fn, optimizer, together, precision)
         run = checkpoints.Run(model, optimizer, steps.scaler, batches)
         saved = run.restore(checkpoint) if checkpoint else None
         history = steps.history = History(**saved) if saved else History()
         for epoch in range(len(history.epoch_losses), epochs):
             model.train()
-            workers.share_random_numbers()
+            together.share_random_numbers()
             start, first, items = time.perf_counter(), len(history.losses), 0
             made = batches(epoch) if callable(batches) else batches
-            with _bar(made, f"epoch {epoch + 1}/{epochs}", progress, workers) as bar:
-                for group in workers.groups(made, accumulate):
+            with _bar(made, f"epoch {epoch + 1}/{epochs}", progress, together) as bar:
+                for group in together.groups(made, accumulate):
                     if schedule:
                         factor = float(schedule(len(history.learning_rates)))
                         _set_rates(optimizer, [rate * factor for rate in rates])
                     steps.take(group, clip_norm)
                     items += sum(map(_size, group))
-                    bar.update(len(group) * workers.n)
+                    bar.update(len(group) * together.n)
                     if history.losses and not bar.disable:
                         bar.set_postfix(loss=f"{history.losses[-1]:.4f}", refresh=False)
             steps.read_losses()
@@ -181,12 +192,12 @@ def fit(
                 raise ValueError(f"epoch {epoch} has no batches")
             history.epoch_losses.append(sum(history.losses[first:]) / len(history.losses[first:]))
             history.seconds.append(time.perf_counter() - start)
-            history.items.append(int(workers.sum(items)))
+            history.items.append(int(together.sum(items)))
             if on_epoch:
                 on_epoch(epoch, history)
-            if checkpoint and workers.own == 0:
-                run.save(checkpoint, epoch + 1, asdict(history))
-            workers.wait()
+            if checkpoint:
+                run.save(checkpoint, epoch + 1, asdict(history), write=together.own == 0)
+            together.wait()
     return history
 
 
@@ -234,7 +245,7 @@ def _set_rates(optimizer: torch.optim.Optimizer, rates: list[float]) -> None:
 
 
 @dataclass(frozen=True)
-class _Workers:
+class Workers:
     """The processes that train together: how many, which one this is, and its device."""
 
     device: torch.device
@@ -266,28 +277,63 @@ class _Workers:
             torch.distributed.broadcast(state, 0)
             torch.set_rng_state(state.cpu())
 
+    @contextmanager
+    def first_before_others(self) -> Iterator[None]:
+        """Let the first process go through the block, and then the others."""
+        if self.own:
+            self.wait()
+        yield
+        if not self.own:
+            self.wait()
+
     def wait(self) -> None:
         """Wait until all processes have come here."""
         if self.n > 1:
             torch.distributed.barrier()
 
 
-def _workers(device: str | torch.device, precision: str) -> _Workers:
-    """Return the processes that were launched together, each with its device; else this one."""
+def launched() -> int:
+    """Return how many processes torchrun or Accelerate has launched together; 1 without them."""
+    return max(int(os.environ.get(name, "1")) for name in LAUNCHED)
+
+
+def workers(device: str | torch.device | None = None, precision: str = "no") -> Workers:
+    """Return the processes that were launched together, each with its device; else this one.
+
+    Raises: ValueError for a device (default profile.device()) that is not there.
+    """
+    device = device or profile.device()
     try:
         device = torch.empty(0, device=device).device
     except (AssertionError, RuntimeError) as error:
         raise ValueError(f"device {device} is not there: {error}") from error
     if precision == "fp16" and device.type == "cpu":
         raise ValueError('precision="fp16" needs a GPU; on the CPU use "bf16" or "no"')
-    if all(int(os.environ.get(name, "1")) == 1 for name in LAUNCHED):
-        return _Workers(device)
+    if launched() == 1:
+        return Workers(device)
     from accelerate import PartialState  # here, since one process does without
 
-    state = PartialState(cpu=device.type == "cpu")
+    # The others wait while the first makes tokens of a large text.
+    state = PartialState(cpu=device.type == "cpu", timeout=timedelta(days=1))
     if state.device.type != device.type:
         raise ValueError(f"device {device} is not there, Accelerate offers {state.device}")
-    return _Workers(state.device, state.num_processes, state.process_index)
+    return Workers(state.device, state.num_processes, state.process_index)
+
+
+def _shard(model, parts, optimizer, workers: Workers) -> None:
+    """Divide the weights of a model among the processes; the optimizer then holds their parts."""
+    if workers.n == 1:
+        raise ValueError("shard needs several processes, under torchrun or accelerate launch")
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError as error:
+        raise ValueError(f"shard needs PyTorch 2.6, this is {torch.__version__}") from error
+    names = {id(value): name for name, value in model.named_parameters()}
+    for part in (*parts, model):
+        fully_shard(part)
+    own = dict(model.named_parameters())
+    for group in optimizer.param_groups:
+        group["params"] = [own[names[id(value)]] for value in group["params"]]
 
 
 class _WholeLoss(nn.Module):
@@ -308,7 +354,7 @@ class _WholeLoss(nn.Module):
 class _Steps:
     """Takes steps of the optimizer, and notes their losses and learning rates in the history."""
 
-    def __init__(self, model, loss_fn, optimizer, workers: _Workers, precision: str):
+    def __init__(self, model, loss_fn, optimizer, workers: Workers, precision: str):
         self.optimizer, self.workers, self.device = optimizer, workers, workers.device
         self.history = History()
         self.unread: list[torch.Tensor] = []
@@ -318,7 +364,8 @@ class _Steps:
         self.precision = partial(torch.autocast, self.device.type, kind) if kind else nullcontext
         self.scaler = torch.amp.GradScaler(self.device.type) if precision == "fp16" else None
         self.loss = _WholeLoss(model, loss_fn)
-        if workers.n > 1:
+        self.sharded = checkpoints.is_sharded(model)
+        if workers.n > 1 and not self.sharded:
             # As in one process, a parameter may have no part in the loss.
             parallel = nn.parallel.DistributedDataParallel
             self.loss = parallel(self.loss, find_unused_parameters=True)
@@ -345,7 +392,10 @@ class _Steps:
         total = 0.0
         for i, batch in enumerate(group):
             last = i == len(group) - 1
-            with nullcontext() if last or self.workers.n == 1 else self.loss.no_sync():
+            if self.sharded:
+                self.loss.model.set_requires_gradient_sync(last)
+            alone = last or self.workers.n == 1 or self.sharded
+            with nullcontext() if alone else self.loss.no_sync():
                 with self.precision():
                     loss = self.loss(_moved(batch, self.device))
                 part = loss / len(group)
@@ -366,7 +416,7 @@ class _Steps:
         self.unread.clear()
         for step, loss in enumerate(self.history.losses[first:], first):
             if not math.isfinite(loss):
-                raise FloatingPointError(f"the loss of step {step} is {loss}")
+                raise FloatingPointError(f"the loss of step {step} is {loss}: try a smaller rate")
 
 
 def _moved(batch: Any, device: torch.device) -> Any:
@@ -418,7 +468,7 @@ def _parts(batch: Any) -> Iterator[Any]:
         yield from _parts(part)
 
 
-def _bar(batches: Iterable[Any], title: str, progress: bool | None, workers: _Workers) -> tqdm:
+def _bar(batches: Iterable[Any], title: str, progress: bool | None, workers: Workers) -> tqdm:
     shown = profile.progress_enabled() if progress is None else progress
     total = len(batches) if hasattr(batches, "__len__") else None
     hidden = not (shown and workers.own == 0)

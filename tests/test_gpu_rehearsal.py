@@ -419,6 +419,7 @@ NOTEBOOKS: dict[str, Callable[[dict[str, Any]], Needs] | None] = {
     "chapters/pretrained_models.ipynb": None,  # many small models, on the CPU
     "chapters/questions.ipynb": None,  # games of a few thousand weights, on the CPU
     "chapters/pairs_and_spans.ipynb": pairs_needs,
+    "chapters/scaling_out.ipynb": None,  # two processes on the CPU; the command chooses its device
     "chapters/seq2seq.ipynb": seq2seq_needs,
     "chapters/silent_bugs.ipynb": None,  # a table of 900 words and smaller models, on the CPU
     "chapters/similarity_and_analogy.ipynb": similarity_needs,

@@ -10,6 +10,7 @@ import fnmatch
 import gzip
 import hashlib
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -164,6 +165,15 @@ def whole_file(path: str | os.PathLike) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> dict:
+    """Return what a file of ours holds; ValueError, which says what to do, if it is damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        reason = "remove it and try again; only what it says is lost"
+        raise ValueError(f"{path} is damaged ({error}): {reason}") from error
 
 
 def data_dir() -> Path | None:
