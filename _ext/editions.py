@@ -1,0 +1,236 @@
+"""The English and the Chinese edition: a switch between them, and what is particular to Chinese.
+
+`python -m tools.translation build` writes the Chinese pages into the folder zh/ of the English
+ones, under the same names and with the same anchors. An English page shows its switch only where
+that folder is there; _static/editions.js says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gettext
+import re
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.search.en import SearchEnglish
+from sphinx.transforms import SphinxTransform
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx_exercise.nodes import exercise_subtitle, is_extension_node
+
+from tools import course_map
+
+CHINESE = "zh_CN"
+FOLDER = "zh/"
+MAP = "各章的地图：箭头从一章指向最好在它之后读的另一章"
+AFTER = "，最好在{}之后读"
+PROMPTS = {  # of folded cells; they stand in the cells' metadata, where Sphinx looks for no message
+    "Checks": "自查",
+    "Settings": "设置",
+    "Setup": "准备",
+    "Show the code of this figure": "显示这张图的代码",
+    "Hide the code of this figure": "收起这张图的代码",
+}
+SPLIT_QUERY = r"""
+// A query in Chinese is split into the longest words that the index knows, as the pages were.
+function splitQuery(query) {
+  const { terms, titleterms } = Search._index ?? { terms: {}, titleterms: {} };
+  const known = (word) => Object.hasOwn(terms, word) || Object.hasOwn(titleterms, word);
+  const words = [];
+  for (const run of query.match(/[\u4e00-\u9fff]+|[^\P{L}\u4e00-\u9fff]+|[\p{N}_]+/gu) ?? []) {
+    if (!/[\u4e00-\u9fff]/.test(run)) words.push(run);
+    else {
+      for (let start = 0, end; start < run.length; start = end) {
+        for (end = run.length; end > start + 1 && !known(run.slice(start, end)); ) end -= 1;
+        words.push(run.slice(start, end));
+      }
+    }
+  }
+  const long = words.filter((word) => word.length > 1);  // a single character is in no index
+  return long.length ? long : words;
+}
+"""
+
+
+class ChineseSearch(SearchEnglish):
+    """Chinese is cut by jieba, so that the parts of long words are found as well; Latin as ever."""
+
+    lang = "zh"
+    language_name = "Chinese"
+    js_splitter_code = SPLIT_QUERY
+    chinese = re.compile("[\u4e00-\u9fff]+")
+    latin = re.compile("[^\\W\u4e00-\u9fff]+")
+
+    def init(self, options: dict[str, str]) -> None:
+        """Load the dictionary, and put the terms of the glossary into it."""
+        import jieba
+
+        super().init(options)
+        jieba.setLogLevel("WARNING")
+        glossary = course_map.ROOT / "glossary.md"
+        for name in self.chinese.findall(glossary.read_text(encoding="utf-8")):
+            jieba.add_word(name)
+        self.cut = jieba.cut_for_search
+
+    def split(self, input: str) -> list[str]:
+        """Return the words of a text."""
+        words = [word for run in self.chinese.findall(input) for word in self.cut(run)]
+        return words + self.latin.findall(input)
+
+    def word_filter(self, word: str) -> bool:
+        """Return whether a word goes into the index."""
+        return len(word) > 1 and word not in self.stopwords
+
+
+class ExerciseTitles(SphinxTransform):
+    """Makes a message of an exercise's title, which sphinx-exercise hides from translators."""
+
+    default_priority = 15  # before Sphinx translates
+
+    def apply(self, **kwargs: object) -> None:
+        """Say where the titles of a page come from."""
+        for title in self.document.findall(exercise_subtitle):
+            title.source, title.line = self.document["source"], title.parent.parent.line or 1
+            title.rawsource = title.astext()
+
+
+class ChineseFormulas(SphinxTransform):
+    """Translates the words in formulas, which Sphinx would do as if they were blocks of reST."""
+
+    default_priority = 15  # before Sphinx translates
+
+    def apply(self, **kwargs: object) -> None:
+        """Put a page's translated formulas in the places of the English ones."""
+        if self.config.language != CHINESE:
+            return
+        folder = self.config.locale_dirs[0]
+        catalog = gettext.translation(self.env.docname, folder, [CHINESE], fallback=True)
+        for formula in self.document.findall(nodes.math_block):
+            formula.rawsource = catalog.gettext(formula.rawsource or formula.astext())
+            formula[:] = [nodes.Text(formula.rawsource)]
+
+
+class KeepTitles(SphinxPostTransform):
+    """Has the builder of messages find those titles, which sphinx-exercise would now merge."""
+
+    default_priority = 19  # before sphinx-exercise
+    builders = ("gettext",)
+
+    def run(self, **kwargs: object) -> None:
+        """Repeat the titles of a page in front of its exercises' text."""
+        for title in self.document.findall(exercise_subtitle):
+            copy = nodes.paragraph(title.rawsource, title.rawsource)
+            copy.source, copy.line, copy.uid = title.source, title.line, ""  # it looks for a uid
+            title.parent.parent[1].insert(0, copy)
+
+
+class KeepAltTexts(SphinxPostTransform):
+    """Has the builder of messages find the texts for figures, in place of which it takes words."""
+
+    default_priority = 3  # before MyST-NB chooses between pictures and words
+    builders = ("gettext",)
+
+    def run(self, **kwargs: object) -> None:
+        """Repeat the alternative texts of a page's figures at its end."""
+        images = [*self.document.findall(nodes.image)]
+        for text in [image["alt"] for image in images if "alt" in image]:
+            copy = nodes.paragraph(text, text)
+            copy.source, copy.line, copy.uid = self.document["source"], 1, ""
+            self.document.append(copy)
+
+
+class KeepAnchors(SphinxTransform):
+    """Gives a page its anchors back: with each translated message MyST takes note of new ones."""
+
+    default_priority = 25  # after Sphinx has translated
+
+    def apply(self, **kwargs: object) -> None:
+        """Note the anchors of the English page, to which all links lead."""
+        if hasattr(self.document, "myst_slugs"):
+            self.env.metadata[self.env.docname]["myst_slugs"] = self.document.myst_slugs
+
+
+class SolutionTitles(SphinxTransform):
+    """Gives the translated titles to the solutions, too."""
+
+    default_priority = 25  # after Sphinx has translated
+
+    def apply(self, **kwargs: object) -> None:
+        """Copy the titles of a page's exercises to where its solutions look for them."""
+        for title in self.document.findall(exercise_subtitle):
+            exercise = title.parent.parent
+            known = self.env.sphinx_exercise_registry[exercise["label"]]
+            known["node"] = exercise.deepcopy()
+
+
+class InChinese(SphinxPostTransform):
+    """Says in Chinese what is no message: the titles of folded cells, the map of chapters."""
+
+    default_priority = 200  # after MyST-NB has folded the cells
+    formats = ("html",)
+
+    def run(self, **kwargs: object) -> None:
+        """Change a page of the Chinese edition.
+
+        Raises: KeyError if a folded cell has a title that PROMPTS has not.
+        """
+        if self.config.language != CHINESE:
+            return
+        for node in self.document.findall(nodes.Element):
+            for key in {"prompt_show", "prompt_hide"} & set(node.attributes):
+                node[key] = PROMPTS[node[key]]
+        for node in self.document.findall(is_extension_node):
+            for part in node[0].findall(nodes.Text):
+                if part in (" (", ")"):
+                    part.parent.replace(part, nodes.Text({" (": "（", ")": "）"}[part]))
+        for node in self.document.findall(nodes.raw):
+            if "course-map" in node.astext():
+                catalog = gettext.translation("index", self.config.locale_dirs[0], [CHINESE])
+                node[:] = [nodes.Text(chinese_map(catalog))]
+
+
+def chinese_map(catalog: gettext.NullTranslations) -> str:
+    """Return the map of the chapters, with the titles that the table below it has."""
+    pages = []
+    for page in course_map.chapters():
+        name = page.path.relative_to(course_map.ROOT).as_posix()
+        title = re.match(r"\[(.*)\]", catalog.gettext(f"[{page.title}]({name})"))[1]
+        pages.append(dataclasses.replace(page, title=title, part=catalog.gettext(page.part)))
+    return course_map.figure(pages, MAP, AFTER, "、")
+
+
+def add_switch(app: Sphinx, pagename: str, template: str, context: dict, doctree: object) -> None:
+    """Put a link to the same page of the other edition into the header."""
+    chinese = app.config.language == CHINESE
+    here = app.builder.get_target_uri(pagename)
+    up = "../" * here.count("/")
+    there = f"{up}../{here}" if chinese else f"{up}{FOLDER}{here}"
+    for group in context.get("header_buttons", []):
+        for button in group.get("buttons", []):
+            # The plain notebooks for Colab and download are those of the English edition.
+            if chinese and "_sources/" in button.get("url", ""):
+                button["url"] = f"../{button['url']}"
+    context["header_buttons"].append(
+        {
+            "type": "link",
+            "url": there,
+            "text": "English" if chinese else "中文",
+            "tooltip": "This page in English" if chinese else "本页的中文版",
+            "label": "edition",
+            "classes": "edition",
+        }
+    )
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Tell Sphinx what to call."""
+    app.add_search_language(ChineseSearch)
+    app.add_transform(ExerciseTitles)
+    app.add_transform(ChineseFormulas)
+    app.add_transform(KeepAnchors)
+    app.add_transform(SolutionTitles)
+    app.add_post_transform(KeepTitles)
+    app.add_post_transform(KeepAltTexts)
+    app.add_post_transform(InChinese)
+    app.connect("html-page-context", add_switch, priority=503)  # after the theme's buttons
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

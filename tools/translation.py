@@ -1,0 +1,191 @@
+"""The Chinese edition: the notebooks and pages of the book, with their messages from PO files.
+
+    python -m tools.translation update   carry the English text into locale/, list what is to do
+    python -m tools.translation build    write the edition into _build/html/zh/
+
+A message is a paragraph, a heading, a cell of a table or the text that stands for a picture, as
+Sphinx takes it from a page. Whoever changes an English sentence makes its message new: `update`
+keeps the old translation beside it, marked fuzzy, until somebody has mended it.
+tests/test_translation.py finds what is missing, and what a translation has lost on its way: a
+formula, a number, a link.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import polib
+from jupyter_book.sphinx import build_sphinx
+from sphinx_intl import basic
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCALE = ROOT / "locale"
+LANGUAGE = "zh_CN"
+TITLE = "动手学预训练"
+MESSAGES = LOCALE / LANGUAGE / "LC_MESSAGES"
+HTML = ROOT / "_build" / "html"
+
+MATH = re.compile(r"(?<!\\)\$[^$]+(?<!\\)\$")
+ROLE = re.compile(r"(?<![A-Za-z])\{([\w:-]+)\}`([^`]+)`")  # not \p{L}
+CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+TARGET = re.compile(r"\]\(([^)\s]+)\)|<(https?://[^>]+)>")
+EXPLICIT = re.compile(r".*<([^<>]+)>", re.DOTALL)
+WORDS_IN_MATH = re.compile(r"\\(?:text|mathrm|textit|textbf|operatorname)\s*\{[^{}]*\}")
+# Of two digits or more; "head 1" may become 第一个头, and "124 million" 1.24 亿.
+NUMBER = re.compile(
+    r"(?<![\w.,])\d+(?:[.,]?\d+)+"
+    r"(?!\w|[.,]\d|(?: and [\d.]+)? [mb]illion| trillion| thousand)"
+)
+
+
+def extract(folder: Path) -> int | Exception:
+    """Write the messages of the book into a folder, one file a page; return Sphinx's status."""
+    return build_sphinx(
+        ROOT,
+        folder / "pot",
+        path_config=ROOT / "_config.yml",
+        noconfig=True,
+        doctreedir=folder / "doctrees",
+        confoverrides={
+            "latex_individualpages": False,
+            "gettext_compact": False,
+            "gettext_location": False,
+        },
+        builder="gettext",
+        freshenv=True,
+        quiet=True,
+        warningiserror=True,
+        keep_going=True,
+    )
+
+
+def build() -> int | Exception:
+    """Write the Chinese pages into the folder of the English ones, and have these link to them.
+
+    Raises: FileNotFoundError if the English pages have not been built.
+    """
+    marker = HTML / "_static" / "editions.js"
+    if not marker.exists():
+        raise FileNotFoundError(f"{HTML} has no English pages: run `make book` first")
+    with tempfile.TemporaryDirectory() as folder:
+        copied = Path(folder) / "locale"  # Sphinx puts compiled catalogs beside the PO files
+        shutil.copytree(LOCALE, copied)
+        status = build_sphinx(
+            ROOT,
+            HTML / "zh",
+            path_config=ROOT / "_config.yml",
+            noconfig=True,
+            doctreedir=Path(folder) / "doctrees",
+            confoverrides={
+                "latex_individualpages": False,
+                "gettext_compact": False,
+                "language": LANGUAGE,
+                "locale_dirs": [str(copied)],
+                "html_title": TITLE,
+                "numfig_format": {"figure": "图 %s", "exercise": "练习 %s", "solution": "解答 %s"},
+                "nitpicky": True,
+            },
+            freshenv=True,
+            quiet=True,
+            warningiserror=True,
+            keep_going=True,
+        )
+    if status == 0:
+        marker.write_text(marker.read_text(encoding="utf-8").replace("false", "true"), "utf-8")
+    return status
+
+
+def carried(message: str) -> Counter[tuple[str, str]]:
+    """Return what a translation has to carry along: formulas, code, roles, links and numbers."""
+    kept: Counter[tuple[str, str]] = Counter()
+    for role, content in ROLE.findall(message):
+        explicit = EXPLICIT.fullmatch(content)
+        target = explicit[1] if explicit else content
+        kept[role, target.lower() if role == "term" else target] += 1
+    rest = ROLE.sub(" ", message)
+    for formula in MATH.findall(rest):
+        kept["formula", WORDS_IN_MATH.sub("", re.sub(r"\s", "", formula))] += 1
+    rest = MATH.sub(" ", rest)
+    for _, code in CODE.findall(rest):
+        kept["code", code] += 1
+    rest = CODE.sub(" ", rest)
+    for link, url in TARGET.findall(rest):
+        kept["link", link or url] += 1
+    for number in NUMBER.findall(TARGET.sub(" ", rest)):
+        kept["number", number] += 1
+    return kept
+
+
+def differences(message: str, translation: str) -> list[str]:
+    """Return what a translation has lost or made up, each in words."""
+    if "\\begin{" in message:  # a formula of its own, with nothing but words to translate
+        ours, theirs = (
+            {re.sub(r"\s", "", WORDS_IN_MATH.sub("", x))} for x in (message, translation)
+        )
+        return [] if ours == theirs else ["the formula differs"]
+    ours, theirs = carried(message), carried(translation)
+    lost = [f"{kind} {what!r} is missing" for kind, what in (ours - theirs).elements()]
+    new = [
+        f"{kind} {what!r} is not in the English"
+        for kind, what in (theirs - ours).elements()
+        if kind != "number"  # "two" may become 2
+    ]
+    return lost + new
+
+
+def to_do(entry: polib.POEntry) -> str | None:
+    """Return what is to do for a message: translate it, or mend what is fuzzy."""
+    if entry.obsolete:
+        return "obsolete"
+    if entry.fuzzy:
+        return "fuzzy"
+    return None if entry.msgstr else "untranslated"
+
+
+def update(pot: Path, locale: Path = LOCALE) -> None:
+    """Carry PO files along with the messages in a folder of POT files.
+
+    A file whose page has gone goes as well, and so does a message that no page has.
+    """
+    basic.update(str(locale), str(pot), (LANGUAGE,), line_width=0, ignore_obsolete=True, jobs=1)
+    messages = locale / LANGUAGE / "LC_MESSAGES"
+    for path in messages.rglob("*.po"):
+        if not (pot / path.relative_to(messages)).with_suffix(".pot").exists():
+            path.unlink()
+
+
+def listed(locale: Path = LOCALE) -> list[str]:
+    """Return what is to do, a line for each message: page, what, the message's beginning."""
+    messages = locale / LANGUAGE / "LC_MESSAGES"
+    lines = []
+    for path in sorted(messages.rglob("*.po")):
+        page = path.relative_to(messages).with_suffix("")
+        for entry in polib.pofile(str(path)):
+            if state := to_do(entry):
+                lines.append(f"{page}: {state}: {' '.join(entry.msgid.split())[:90]}")
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; return 0, or 1 if something is left to do."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", choices=["update", "build"])
+    if parser.parse_args(arguments).command == "build":
+        return 0 if build() == 0 else 1
+    with tempfile.TemporaryDirectory() as folder:
+        if extract(Path(folder)) != 0:
+            return 1
+        update(Path(folder) / "pot")
+    left = listed()
+    print(*left, f"{len(left)} messages to translate or to mend", sep="\n")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
