@@ -6,6 +6,8 @@ LOCKED ?=
 ARGS ?=
 PROFILE ?=
 NB ?=
+TEXT ?=
+OUT ?=
 PLAIN ?= chapters/bpe.ipynb solutions/exercise_27_6.ipynb
 
 BIN := $(VENV)/bin
@@ -55,7 +57,7 @@ export PIP_NO_CACHE_DIR := 1
 endif
 
 # The data cache is the user's own and may lie below XDG_CACHE_HOME; these stages never use it.
-book colab-test unit form exhaustive notebooks again pages parity: export XDG_CACHE_HOME := $(CACHE)/xdg
+book book-zh colab-test unit form exhaustive notebooks again pages parity: export XDG_CACHE_HOME := $(CACHE)/xdg
 
 # Two processes at a time, and in each one thread: on two cores that is sooner through.
 TWO := --numprocesses=2 --dist=loadfile
@@ -63,8 +65,8 @@ PYTEST := PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=1 $(RUN) pytest -q $(TWO)
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=600
 
 .NOTPARALLEL:
-.PHONY: help setup-book setup setup-dev setup-bench book colab colab-test test lint unit form \
-	notebooks pages test-all exhaustive again test-torchtext parity run lab bench format lock clean
+.PHONY: help setup-book setup setup-dev setup-bench book book-zh translate colab colab-test test lint \
+	unit form notebooks pages test-all exhaustive again test-torchtext parity run pretrain lab bench format lock clean
 
 help: ## Say what each target does (this list)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -91,6 +93,14 @@ book: setup-book ## Build the book, warnings being errors, and say where the pag
 	@$(BIN)/python $(BIN)/jupyter-book build . -W -n --keep-going --quiet || { rm -rf _build; exit 1; }
 	@echo "The book is built. Open: $(CURDIR)/_build/html/index.html"
 
+book-zh: book ## The Chinese edition too, beside the English one
+	@echo "== The Chinese edition"
+	@$(RUN) tools.translation build
+	@echo "The book is built. Open: $(CURDIR)/_build/html/zh/index.html"
+
+translate: setup-book ## Carry the text along into locale/ and list what is to be translated
+	@$(RUN) tools.translation update
+
 colab: book ## The notebooks without MyST's markup, for Colab and download, in _build/colab/
 	@echo "The plain notebooks are in $(CURDIR)/_build/colab"
 
@@ -101,7 +111,7 @@ colab-test: setup-dev ## The plain notebooks say what the pages say, and run (af
 	@$(RUN) pytest -q tests/test_plain_notebooks.py
 	@PYTHONPATH=$(CURDIR) $(PYTEST) $(NBVAL) $(addprefix _build/colab/,$(PLAIN))
 
-test: setup-dev lint unit form notebooks book colab-test pages ## Prove everything but what takes long
+test: setup-dev lint unit form notebooks book-zh colab-test pages ## Prove everything but what takes long
 	@echo "== All tests passed"
 
 lint: setup-dev ## Lint and format of the code and of the notebooks' files
@@ -114,7 +124,7 @@ lint: setup-dev ## Lint and format of the code and of the notebooks' files
 unit: setup-dev ## Unit tests of support/ and of the repository
 	@echo "== Unit tests"
 	@$(PYTEST) tests --ignore=tests/test_notebooks.py --ignore=tests/test_pages.py \
-		--ignore=tests/test_plain_notebooks.py --ignore-glob='tests/test_play_*.py'
+		--ignore=tests/test_editions.py --ignore=tests/test_plain_notebooks.py --ignore-glob='tests/test_play_*.py'
 
 form: setup-dev ## The form of the notebooks
 	@echo "== Form of the notebooks"
@@ -126,7 +136,7 @@ notebooks: setup-dev ## Run every notebook in smoke and compare its outputs (nbv
 
 pages: setup-dev ## Open every built page in a headless browser (after the book)
 	@echo "== The built pages in a browser"
-	@$(RUN) pytest -q tests/test_pages.py tests/test_play_*.py
+	@$(RUN) pytest -q tests/test_pages.py tests/test_editions.py tests/test_play_*.py
 
 test-all: test exhaustive ## The tests, and the exhaustive ones that try everything
 	@echo "== All tests passed, the exhaustive ones too"
@@ -155,6 +165,10 @@ parity: setup-dev
 
 run: setup ## Re-execute notebooks and save them clean: NB=chapters/x.ipynb PROFILE=laptop
 	@$(if $(PROFILE),PRETRAIN_PROFILE=$(PROFILE)) $(RUN) tools.run_notebooks $(NB)
+
+pretrain: setup ## Train a language model of a text: TEXT=file.txt OUT=folder ARGS="--model bert"
+	@test -n "$(TEXT)" -a -n "$(OUT)" || { echo "Name a text and a folder: make pretrain TEXT=file.txt OUT=folder"; exit 2; }
+	@$(RUN) support.pretrain --text $(TEXT) --out $(OUT) $(ARGS)
 
 lab: setup ## Open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab chapters

@@ -14,6 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 TAG = "going-deeper"
+LABELS = {"en": "Going deeper", "zh_CN": "深入一步"}
 LINES_OF_A_CELL = 10_000  # MyST-NB counts the lines of the first cell from here, and so on
 
 
@@ -45,7 +46,8 @@ class FoldSections(SphinxPostTransform):
 
 def open_fold(translator: nodes.NodeVisitor, node: Folded) -> None:
     """Write the start of the fold."""
-    translator.body.append('<details class="going-deeper"><summary>Going deeper</summary>\n')
+    label = LABELS.get(translator.config.language, LABELS["en"])
+    translator.body.append(f'<details class="going-deeper"><summary>{label}</summary>\n')
 
 
 def close_fold(translator: nodes.NodeVisitor, node: Folded) -> None:

@@ -19,6 +19,11 @@ from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 
 FOLDER = "play/"
+BOX = re.compile(r'<div class="cell[^"]* tag_play-([\w-]+)[^>]*>')
+ABSENT = {  # what stands above the figure where the page may run no scripts
+    "en": "The text speaks of a box to play with. It needs JavaScript; here is a figure instead.",
+    "zh_CN": "文中所说的互动框需要 JavaScript，这里以一张图代替。",
+}
 
 
 def figure(root: Path, name: str) -> tuple[Path, str, str]:
@@ -66,8 +71,11 @@ def leave_out(app: Sphinx, config: Config) -> None:
 
 def put_in(app: Sphinx, pagename: str, template: str, context: dict, doctree: object) -> None:
     """Put the ground of the explorers on a page that has one; it loads the rest."""
-    names = re.findall(r'class="cell[^"]* tag_play-([\w-]+)', context.get("body", ""))
+    names = BOX.findall(context.get("body", ""))
     if names:
+        absent = ABSENT.get(app.config.language, ABSENT["en"])
+        note = f"<noscript><p>{absent}</p></noscript>"
+        context["body"] = BOX.sub(rf"\g<0>{note}", context["body"])
         app.add_js_file(f"{FOLDER}play.js")
         app.add_css_file(f"{FOLDER}play.css")
     for name in names:

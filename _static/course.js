@@ -40,6 +40,21 @@ document.addEventListener("DOMContentLoaded", () => {
     title.removeAttribute("aria-label");
   });
 
+  // The switch to the other edition leads to the section that is being read.
+  document.querySelectorAll("a.edition").forEach((link) => {
+    link.removeAttribute("target");
+    link.lang = link.hreflang = document.documentElement.lang.startsWith("zh") ? "en" : "zh-CN";
+    link.addEventListener("click", () => {
+      const top = (element) => element.getBoundingClientRect().top;
+      const asked = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      const inView = asked && top(asked) > -50 && top(asked) < innerHeight;
+      const seen = (section) => top(section) < innerHeight / 3;
+      const sections = [...document.querySelectorAll("article section[id]")].filter(seen);
+      const scrolled = scrollY && sections.length && !inView;
+      link.hash = scrolled ? sections.at(-1).id : location.hash;
+    });
+  });
+
   // The list of works has entries of a deprecated role, which is none of a list's.
   document.querySelectorAll(".citation-list > .citation").forEach((entry) => {
     entry.setAttribute("role", "listitem");

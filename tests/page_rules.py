@@ -136,8 +136,12 @@ def links(page: Page, site: dict[str, Page], origin: str) -> list[str]:
 
 
 def source(page: Page) -> Path | None:
-    """Return the file that the page is made of; the index and the search have none."""
-    places = [(address.ROOT / page.name).with_suffix(end) for end in (".ipynb", ".md")]
+    """Return the file that the page is made of; the index and the search have none.
+
+    A page of the Chinese edition is made of the same file.
+    """
+    path = address.ROOT / page.name.removeprefix("zh/")
+    places = [path.with_suffix(end) for end in (".ipynb", ".md")]
     return next((place for place in places if place.is_file()), None)
 
 

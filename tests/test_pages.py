@@ -37,7 +37,14 @@ SEARCHES = {
     "principal components": "solutions/exercise_27_4",
 }
 # One page of each kind: they have their scripts and styles in common.
-KINDS = ("index.html", "glossary.html", "chapters/bert.html", "solutions/exercise_27_4.html")
+KINDS = (
+    "index.html",
+    "glossary.html",
+    "chapters/bert.html",
+    "solutions/exercise_27_4.html",
+    "zh/index.html",
+    "zh/chapters/bert.html",
+)
 
 
 @pytest.fixture(scope="module")

@@ -62,10 +62,10 @@ def test_no_large_file():
 
 
 def test_support_stays_small():
-    """Under 5,200 lines, and 1,750 for the data sets, docstrings included."""
+    """Under 5,800 lines, and 1,950 for the data sets, docstrings included."""
     lines = {p: p.read_text("utf-8").count("\n") for p in (ROOT / "support").rglob("*.py")}
     data = sum(n for path, n in lines.items() if path.parent.name == "data")
-    assert 1000 < sum(lines.values()) - data < 5200 and data < 1750, lines
+    assert 1000 < sum(lines.values()) - data < 5800 and data < 1950, lines
 
 
 def imports_of(path: Path) -> set[str]:

@@ -31,6 +31,8 @@ END = "<!-- end of chapters -->"
 COLORS = ("#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")  # a part's, in turn
 BOX, GAP = (138, 56), (16, 40)  # width and height of a box, and what is left between two
 LONGEST_LINE = 13  # characters of a title that fit in a box
+MAP = "Map of the chapters; an arrow leads from a chapter to one that is best read after it"
+AFTER = ", best read after {}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
     return f'<path d="{d}" fill="none" stroke="currentColor" marker-end="url(#course-arrow)"/>'
 
 
-def box(chapter: Chapter, corner: tuple[float, float], color: str, needs: list[str]) -> str:
+def box(chapter: Chapter, corner: tuple[float, float], color: str, after: str) -> str:
     """Return a box with the chapter's title that links to its page, its upper left at `corner`."""
     lines = textwrap.wrap(chapter.title, LONGEST_LINE, break_on_hyphens=False)
     middle, first = corner[0] + BOX[0] / 2, corner[1] + BOX[1] / 2 + 6 - 10 * (len(lines) - 1)
@@ -122,7 +124,6 @@ def box(chapter: Chapter, corner: tuple[float, float], color: str, needs: list[s
         f'<tspan x="{middle:g}" y="{first + 20 * i:g}">{escape(line)}</tspan>'
         for i, line in enumerate(lines)
     )
-    after = f", best read after {' and '.join(needs)}" if needs else ""
     return (
         f'<a href="{chapter.file}.html"><title>{escape(chapter.title + after)}</title>'
         f'<rect x="{corner[0]:g}" y="{corner[1]:g}" width="{BOX[0]}" height="{BOX[1]}" rx="6" '
@@ -131,8 +132,11 @@ def box(chapter: Chapter, corner: tuple[float, float], color: str, needs: list[s
     )
 
 
-def figure(pages: list[Chapter]) -> str:
-    """Return the map of the chapters as a block of HTML: boxes, arrows, and a legend."""
+def figure(pages: list[Chapter], name: str = MAP, after: str = AFTER, and_: str = " and ") -> str:
+    """Return the map of the chapters in HTML: boxes, arrows, and a legend.
+
+    What is not in the pages' own words is said in `name`, `after` and `and_`.
+    """
     shown = [page for page in pages if page.file.startswith("chapters/")]
     arranged = rows(shown)
     across = max(map(len, arranged))
@@ -152,25 +156,23 @@ def figure(pages: list[Chapter]) -> str:
         f'height:0.9em;background:{color};opacity:0.6"></span> {escape(part)}</span>'
         for part, color in colors.items()
     )
+    notes = {
+        page.file: after.format(and_.join(titles[n] for n in page.needs)) if page.needs else ""
+        for page in shown
+    }
     return "\n".join(
         [
-            "```{raw} html",
             '<figure class="course-map" style="margin:0">',
             f'<svg viewBox="0 0 {width:g} {height:g}" style="width:100%;max-width:{width:g}px;'
-            'height:auto" role="group" aria-label="Map of the chapters; an arrow leads from a '
-            'chapter to one that is best read after it">',
+            f'height:auto" role="group" aria-label="{escape(name)}">',
             '<defs><marker id="course-arrow" viewBox="0 0 8 8" refX="4" refY="4" markerWidth="7" '
             'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="currentColor"/></marker>'
             "</defs>",
             *(arrow(corners[n], corners[page.file]) for page in shown for n in page.needs),
-            *(
-                box(page, corners[page.file], colors[page.part], [titles[n] for n in page.needs])
-                for page in shown
-            ),
+            *(box(page, corners[page.file], colors[page.part], notes[page.file]) for page in shown),
             "</svg>",
             f"<figcaption>{legend}</figcaption>",
             "</figure>",
-            "```",
         ]
     )
 
@@ -216,7 +218,7 @@ def contents() -> dict[str, str]:
     """Return what is to stand between the two marks, by the name of the page that has them."""
     pages = chapters()
     return {
-        "index.md": f"{figure(pages)}\n\n{table(pages)}",
+        "index.md": f"```{{raw}} html\n{figure(pages)}\n```\n\n{table(pages)}",
         "README.md": colab_links(pages),
     }
 

@@ -166,7 +166,7 @@ def open_in_colab(app: Sphinx, pagename: str, template: str, context: dict, doct
 
 def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Write every notebook in its plain form, into _build/colab/ and for the download button."""
-    if exception or app.builder.format != "html":
+    if exception or app.builder.format != "html" or not app.config.language.startswith("en"):
         return
     folder = Path(app.outdir).parent / "colab"
     shutil.rmtree(folder, ignore_errors=True)

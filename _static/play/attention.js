@@ -5,7 +5,9 @@
       title: "Attention with numbers to drag",
       axes: ["animal", "machine", "action"],
       sentences: "The sentence",
-      hint: "Choose the word that looks. Drag a number, or press the arrow keys on it.",
+      hint:
+        "Choose the word that looks. Drag a number to the left or to the right, or press the arrow " +
+        "keys on it. The points of the picture can be dragged, too.",
       word: "word",
       score: "score",
       weight: "weight",
@@ -14,11 +16,31 @@
       before: "before",
       after: "after",
       result: "{word} looks most at {most}, with a weight of {share}.",
+      alike: "{word} looks at all words alike, with a weight of {share}.",
       itself: "itself",
       vectors: "Before: ({before}). After: ({after}).",
       anew: "The chapter's numbers",
       plane: "The words by how much they are animal, to the right, and machine, upward. A ring shows " +
         "the word that looks, after it has looked.",
+    },
+    zh: {
+      title: "用可以拖动的数算注意力",
+      axes: ["动物", "机器", "动作"],
+      sentences: "句子",
+      hint: "选一个词，让它去看别的词。把数左右拖动，或者在数上按方向键。图里的点也可以拖动。",
+      word: "词",
+      score: "得分",
+      weight: "权重",
+      looks: "{word} 在看",
+      number: "{word} 的“{axis}”",
+      before: "之前",
+      after: "之后",
+      result: "{word} 看得最多的是 {most}，权重为 {share}。",
+      alike: "{word} 对所有词看得一样多，权重都是 {share}。",
+      itself: "它自己",
+      vectors: "之前：({before})。之后：({after})。",
+      anew: "本章用的数",
+      plane: "按“动物”（向右）和“机器”（向上）的程度摆放的词。圆环是正在看的词看过之后的位置。",
     },
   };
 
@@ -130,7 +152,8 @@
       const named = most === looking ? words.itself : sentence[most];
       const said = { word: sentence[looking], most: named, share: fixed(weights[most]) };
       const vectors = { before: list(x[looking]), after: list(after) };
-      result.replaceChildren(make("p", {}, say(words.result, said)),
+      const alike = Math.max(...weights) - Math.min(...weights) < 0.005;
+      result.replaceChildren(make("p", {}, say(alike ? words.alike : words.result, said)),
         make("p", {}, say(words.vectors, vectors)));
       for (const element of choices) {
         element.setAttribute("aria-pressed", element.textContent === sentence.join(" "));
@@ -154,6 +177,15 @@
     const picture = (weights, after) => {
       const [zero, end] = [place([0, 0]), place([MOST, MOST])];
       const at = x.map(place);
+      // A name below its point, or lower where another name stands.
+      const names = [];
+      const own = [...at.map(([l, t]) => [l + 7, t + 17]), place(after).map((v, i) => v + [4, 22][i])];
+      for (const [left, top] of own) {
+        const taken = (y) => names.some(([l, t]) => Math.abs(l - left) < 55 && Math.abs(t - y) < 14);
+        let y = top;
+        while (taken(y)) y += 14;
+        names.push([left, y]);
+      }
       const text = ([left, top], word, more = {}) =>
         svg("text", { x: left, y: top, ...more }, word);
       const middle = { "text-anchor": "middle", class: "attention-axis" };
@@ -168,9 +200,9 @@
         ...at.map(([cx, cy], t) => svg("circle", {
           cx, cy, r: 6, class: t === looking ? "attention-looks" : "attention-point",
         })),
-        ...at.map(([left, top], t) => text([left + 7, top + 17], sentence[t])),
+        ...sentence.map((word, t) => text(names[t], word)),
         svg("circle", { cx: place(after)[0], cy: place(after)[1], r: 8, class: "attention-after" }),
-        text([place(after)[0] + 4, place(after)[1] + 22], words.after, { class: "attention-axis" }),
+        text(names.at(-1), words.after, { class: "attention-axis" }),
         ...at.map(([cx, cy], t) => svg("circle", { cx, cy, r: 22, class: "attention-hold", "data-t": t })),
       );
     };

@@ -18,8 +18,29 @@
       loss: "Expected loss for word {n}: BERT {model} nats, best possible {floor}.",
       impossible: "ToyWorld has no sentence like this, so nobody knows what would be best here.",
       nothing: "There is no word yet.",
-      unknown: "“{word}” is not among the {n} words of this ToyWorld. Read up to there.",
-      long: "BERT has {n} places at most. Read up to there.",
+      unknown: "“{word}” is not among the {n} words of this ToyWorld. BERT reads the words before it.",
+      long: "A sentence has room for {n} words here. The rest is not read.",
+      typed: "This gap was typed, so there is no word to show.",
+      none: "–",
+    },
+    zh: {
+      title: "遮住词，让 BERT 来猜",
+      text: "句子",
+      hint: "点一个词就遮住它。点一个空缺看它的猜测，再点一次就显示原词。",
+      sees: "BERT 看到的",
+      another: "换一句",
+      place: "第 {n} 个词",
+      model: "BERT",
+      truth: "最优",
+      others: "其余所有词",
+      hidden: "第 {n} 个词被遮住了。BERT 最先猜“{guess}”，概率 {p}；最优的猜测是“{best}”，概率 {q}。",
+      shown: "第 {n} 个词没有遮住。BERT 在那里看到“{word}”，给这个词的概率是 {p}。",
+      loss: "第 {n} 个词的期望损失：BERT {model} 纳特，最优 {floor} 纳特。",
+      impossible: "ToyWorld 里没有这样的句子，所以没有人知道这里怎样猜最好。",
+      nothing: "还没有词。",
+      unknown: "“{word}”不在这个 ToyWorld 的 {n} 个词里。BERT 只读它前面的词。",
+      long: "这里一句话最多 {n} 个词，其余的没有读。",
+      typed: "这个空缺是键入的，所以没有原词可以显示。",
       none: "–",
     },
   };
@@ -207,9 +228,10 @@
     const share = (p) => {
       if (p === undefined) return words.none;
       if (p > 0 && p < 0.0005) return "<0.001";
-      return p.toFixed(p > 0 && p < 0.00995 ? 3 : 2);
+      return p.toFixed(p > 0 && p < 0.0095 ? 3 : 2);
     };
-    let tokens = []; // null where the reader has typed a gap
+    let asked = []; // the words that are typed, null for a gap
+    let tokens = []; // those of them that the model reads
     let hidden = new Set();
     let at = 0; // the place that is asked for
     let chips = [];
@@ -223,9 +245,9 @@
     // Take what is typed, up to the first word that the model does not have. A word that was hidden
     // stays so, unless the reader types gaps.
     const type = () => {
-      const before = tokens;
+      const before = asked;
       const all = typed.input.value.match(/\[mask\]|[.,]|[^\s.,]+/gi) ?? [];
-      const asked = all.map((word) => (/^\[mask\]$|^_+$/i.test(word) ? null : word.toLowerCase()));
+      asked = all.map((word) => (/^\[mask\]$|^_+$/i.test(word) ? null : word.toLowerCase()));
       const odd = asked.findIndex((word) => word !== null && !bert.ordinary.includes(word));
       tokens = (odd < 0 ? asked : asked.slice(0, odd)).slice(0, bert.longest);
       let text = words.hint;
@@ -233,7 +255,7 @@
       else if (asked.length > bert.longest) text = say(words.long, { n: bert.longest });
       if (message.textContent !== text) message.textContent = text;
       const gaps = [...tokens.keys()].filter((k) => tokens[k] === null);
-      const kept = [...hidden].filter((k) => k < tokens.length && tokens[k] === before[k]);
+      const kept = [...hidden].filter((k) => k < asked.length && asked[k] === before[k]);
       hidden = new Set(gaps.length ? gaps : kept);
       if (gaps.length && !hidden.has(at)) at = gaps.at(-1);
       at = Math.max(0, Math.min(at, tokens.length - 1));
@@ -250,7 +272,8 @@
     // Hide a word and ask for it, ask for a gap, or show the word of the gap that is asked for.
     const toggle = (k) => {
       if (!hidden.has(k)) hidden.add(k);
-      else if (k === at && tokens[k] !== null) hidden.delete(k);
+      else if (k === at && tokens[k] === null) message.textContent = words.typed;
+      else if (k === at) hidden.delete(k);
       at = k;
       show();
       chips[k].focus();

@@ -21,15 +21,51 @@
       topK: "Top-k",
       topP: "Top-p",
       all: "all words",
-      here: "The next word: cross-entropy {model} nats, floor {floor}.",
+      here: "The next word, before any rule: cross-entropy {model} nats, floor {floor}.",
       far: "Mean of the {n} words so far: cross-entropy {model} nats, floor {floor}.",
+      some:
+        "Mean of the {n} words, of {all}, up to which their sentence was possible: " +
+        "cross-entropy {model} nats, floor {floor}.",
       one: "The word so far: cross-entropy {model} nats, floor {floor}.",
       nothing: "No word is written yet.",
       impossible:
         "No sentence of ToyWorld goes on with “{word}” here. The model does not notice, but up to " +
         "the next full stop there is no truth to compare with.",
-      unknown: "“{word}” is not among the {n} words of ToyWorld.",
+      unknown:
+        "“{word}” is not among the {n} words of ToyWorld. The table is for the text before it, and " +
+        "writing goes on from there.",
       long: "The text is as long as it can be here: take words back, or start anew.",
+      none: "–",
+    },
+    zh: {
+      title: "接下来是什么？",
+      text: "已有的文本",
+      start: "yesterday the farmer",
+      hint: "选下一个词，自己键入，或者让模型来写。",
+      next: "下一个词",
+      begun: "{word}…",
+      model: "模型",
+      truth: "真实值",
+      add: "加上“{word}”：模型 {model}，真实值 {truth}",
+      others: "其余所有词",
+      draw: "写一个词",
+      sentence: "写一句话",
+      back: "退回一个词",
+      anew: "重新开始",
+      temperature: "温度",
+      greedy: "0，总取最可能的词",
+      topK: "Top-k",
+      topP: "Top-p",
+      all: "所有词",
+      here: "下一个词，还没有用任何规则：交叉熵 {model} 纳特，下限 {floor}。",
+      far: "到目前为止 {n} 个词的平均：交叉熵 {model} 纳特，下限 {floor}。",
+      some: "全部 {all} 个词里，句子还说得通的 {n} 个词的平均：交叉熵 {model} 纳特，下限 {floor}。",
+      one: "到目前为止的这个词：交叉熵 {model} 纳特，下限 {floor}。",
+      nothing: "还没有写词。",
+      impossible:
+        "ToyWorld 里没有哪句话会在这里接“{word}”。模型察觉不到，但在下一个句号之前，没有真实值可以比较。",
+      unknown: "“{word}”不在 ToyWorld 的 {n} 个词里。表格对应它前面的文本，写作也从那里继续。",
+      long: "文本已经到了这里允许的最大长度：请退回几个词，或者重新开始。",
       none: "–",
     },
   };
@@ -209,10 +245,11 @@
     const share = (p) => {
       if (p === undefined) return words.none;
       if (p > 0 && p < 0.0005) return "<0.001";
-      return p.toFixed(p > 0 && p < 0.00995 ? 3 : 2);
+      return p.toFixed(p > 0 && p < 0.0095 ? 3 : 2);
     };
     let tokens = [];
 
+    const short = (word) => (word.length > 20 ? `${[...word].slice(0, 20).join("")}…` : word);
     const split = (text) => text.toLowerCase().match(/[.,]|[^\s.,]+/g) ?? [];
     // The sentences of the tokens; the last one may be empty.
     const sentences = () => {
@@ -260,7 +297,7 @@
       tokens = (odd < 0 ? all : all.slice(0, odd)).slice(0, MOST);
       const last = odd >= 0 && odd === all.length - 1 && /\S$/.test(typed.input.value);
       const begun = last && gpt.vocab.some((word) => word.startsWith(all[odd]));
-      if (odd >= 0 && !begun) complain(say(words.unknown, { word: all[odd], n: gpt.vocab.length }));
+      if (odd >= 0 && !begun) complain(say(words.unknown, { word: short(all[odd]), n: gpt.vocab.length }));
       else complain();
       draw(begun ? all[odd] : "");
     };
@@ -292,7 +329,7 @@
           disabled: tokens.length >= MOST, onclick: () => write([word]),
         }, ...row(word, q, t));
       });
-      const others = rest.map((value) => Math.max(0, value));
+      const others = rest.map((value) => (value < 1e-6 ? 0 : value)); // less is rounding
       if (!exact) others[1] = undefined;
       const focused = rows.length && list.contains(document.activeElement)
         ? [...list.children].indexOf(document.activeElement) : -1;
@@ -315,9 +352,10 @@
         const { cross, floor } = here();
         lines.push(say(words.here, { model: nats(cross), floor: nats(floor) }));
       } else lines.push(say(words.impossible, { word: stray() }));
-      const far = { n: judged.length, model: nats(mean("cross")), floor: nats(mean("floor")) };
-      if (judged.length) lines.push(say(judged.length > 1 ? words.far : words.one, far));
-      else lines.push(words.nothing);
+      const far = { n: judged.length, all: read.length, model: nats(mean("cross")), floor: nats(mean("floor")) };
+      if (!judged.length) lines.push(words.nothing);
+      else if (judged.length < read.length) lines.push(say(words.some, far));
+      else lines.push(say(judged.length > 1 ? words.far : words.one, far));
       cost.replaceChildren(...lines.map((line) => make("p", {}, line)));
       back.disabled = anew.disabled = !tokens.length;
       next.disabled = toEnd.disabled = tokens.length >= MOST;

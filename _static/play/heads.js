@@ -11,6 +11,7 @@
       nothing: "nothing",
       empty: "Type a word.",
       odd: "The model knows the letters a to z alone; “{odd}” is left out.",
+      long: "The model reads the first {n} letters.",
       parts: "Which attention",
       cross: "Decoder looks at the word",
       encoder: "Encoder looks at the word",
@@ -20,13 +21,40 @@
       who: "Who looks",
       whoCross: "Who looks, to write",
       where: "Where it looks",
-      all: "All at once, a row for each that looks",
+      all: "All at once: a row for each letter that looks",
       start_mark: "the start mark",
       end_mark: "the end mark",
       letter: "{letter} ({n})",
       saysCross: "To write {who}, head {head} of the decoder looks at {list}.",
       saysEncoder: "In the encoder, head {head} of {who} looks at {list}.",
       saysDecoder: "To write {who}, head {head} of the decoder looks back at {list}.",
+    },
+    zh: {
+      title: "训练好的模型在看哪里",
+      text: "一个由 a 到 z 组成的词",
+      start: "monday",
+      right: "模型写出 {written}，写对了。",
+      wrong: "模型写出 {written}。正确的是 {wanted}。",
+      nothing: "什么也没有",
+      empty: "请键入一个词。",
+      odd: "模型只认得 a 到 z；“{odd}”略去不读。",
+      long: "模型只读前 {n} 个字母。",
+      parts: "哪一种注意力",
+      cross: "解码器看这个词",
+      encoder: "编码器看这个词",
+      decoder: "解码器回头看",
+      head: "第 {n} 个头",
+      heads: "哪一个头",
+      who: "谁在看",
+      whoCross: "要写哪个字母时在看",
+      where: "看向哪里",
+      all: "一次看全：每个在看的字母占一行",
+      start_mark: "开始标记",
+      end_mark: "结束标记",
+      letter: "{letter}（{n}）",
+      saysCross: "要写 {who} 时，解码器的第 {head} 个头看向 {list}。",
+      saysEncoder: "在编码器里，{who} 的第 {head} 个头看向 {list}。",
+      saysDecoder: "要写 {who} 时，解码器的第 {head} 个头回头看 {list}。",
     },
   };
 
@@ -164,15 +192,17 @@
     const read = () => {
       const text = typed.input.value.toLowerCase().replace(/\s/g, "");
       const odd = text.match(/[^a-z]/u)?.[0];
-      word = text.replace(/[^a-z]/g, "").slice(0, LONGEST);
+      const letters = text.replace(/[^a-z]/g, "");
+      word = letters.slice(0, LONGEST);
       seen = model.look(word);
       chosen = 0;
       const written = seen.written.join("").replace(/>$/, "");
       const wanted = [...word].reverse().join("");
       const said = { written: written || words.nothing, wanted };
-      if (odd) message.textContent = say(words.odd, { odd });
-      else if (!word) message.textContent = words.empty;
-      else message.textContent = say(written === wanted ? words.right : words.wrong, said);
+      const lines = [word ? say(written === wanted ? words.right : words.wrong, said) : words.empty];
+      if (odd) lines.push(say(words.odd, { odd }));
+      if (letters.length > LONGEST) lines.push(say(words.long, { n: LONGEST }));
+      message.textContent = lines.join(" ");
       draw();
     };
 

@@ -23,13 +23,43 @@
       one: "Wave {n} of {all}, {i} half waves down and {j} to the right: number {number} times step {step} " +
         "is {amount}.",
       bits: "The bits of the block",
-      first: "{number} to the block before",
+      first: "{number} from the block before",
       zero: "a zero, then {number}",
       run: "{run} zeros, then {number}",
       straight: "{number}",
       zeros: "16 zeros",
       end: "only zeros follow",
       credit: "Photograph: danielbuechele, CC BY 2.0, here in gray and at half its size.",
+    },
+    zh: {
+      title: "一块一块地看 JPEG",
+      quality: "质量",
+      size: "{bytes} 字节，原来是 {all}：每像素 {rate} 比特，{decibels} dB。",
+      original: "显示原照片",
+      place: "图块：拖动它，或者用方向键",
+      at: "第 {row} 行，第 {column} 列",
+      waves: "已经叠加的波",
+      of: "{n} / {all}",
+      back: "减一个波",
+      forth: "加一个波",
+      pixels: "像素",
+      sum: "目前的和",
+      wave: "这个波",
+      grid: "这一块的 64 个波，强弱如实；64 个数里有 {n} 个不是 0",
+      block: "第 {row} 行第 {column} 列的图块：{bits} 比特，原来是 512；64 个数里有 {n} 个不是 0，" +
+        "典型误差 {error}。",
+      none: "还没有波：每个像素的灰度值都是 128。",
+      nothing: "这一块的数全是 0：每个像素的灰度值都是 128。",
+      one: "第 {n} 个波（共 {all} 个），向下 {i} 个半波，向右 {j} 个半波：数 {number} 乘以步长 {step} " +
+        "等于 {amount}。",
+      bits: "这一块的比特",
+      first: "与上一块相差 {number}",
+      zero: "一个零，然后 {number}",
+      run: "{run} 个零，然后 {number}",
+      straight: "{number}",
+      zeros: "16 个零",
+      end: "后面全是零",
+      credit: "照片：danielbuechele，CC BY 2.0，这里转为灰度，缩小一半。",
     },
   };
 
@@ -265,6 +295,7 @@
       go(order.length);
     };
 
+    const minus = (x) => (x < 0 ? `−${-x}` : String(x));
     const draw = () => {
       const b = row * columns + column;
       const n = Number(added.input.value);
@@ -281,7 +312,7 @@
       tiles.forEach(({ element, number, tile }, k) => {
         const x = code.numbers[b][k];
         paint(element, only(k));
-        number.textContent = x;
+        number.textContent = minus(x);
         tile.className = `jpeg-tile${x ? " jpeg-on" : ""}${known.includes(k) ? "" : " jpeg-later"}` +
           `${k === ZIGZAG[last] ? " jpeg-now" : ""}`;
       });
@@ -290,13 +321,14 @@
       const chip = ([symbol, value, place]) => {
         const [run] = symbol.split(" ");
         const name = { "16": "zeros", end: "end", first: "first", 0: "straight", 1: "zero" }[run];
-        const number = value < 0 ? `−${-value}` : String(value);
-        const meaning = say(words[name ?? "run"], { run, number });
+        const meaning = say(words[name ?? "run"], { run, number: minus(value) });
         return make("span", { class: place === last ? "jpeg-chip jpeg-now" : "jpeg-chip" },
           make("code", {}, make("b", {}, code.word.get(symbol)), toBits(value)),
           make("small", {}, meaning));
       };
       bits.replaceChildren(...symbols.map(chip));
+      const now = bits.querySelector(".jpeg-now");
+      if (now) bits.scrollTop = now.offsetTop - bits.firstChild.offsetTop; // the page stays
       const length = symbols.reduce(
         (sum, [symbol, value]) => sum + code.word.get(symbol).length + bitLength(value), 0);
       const error = Math.sqrt(pixels.reduce((sum, x, k) => sum + (x - gray(some)[k]) ** 2, 0) / 64);
@@ -304,7 +336,8 @@
         { ...at(), bits: length, n: order.length, error: error.toFixed(1) });
       if (n) {
         const k = ZIGZAG[last];
-        const values = { number: code.numbers[b][k], step: code.steps[k], amount: amounts[k] };
+        const [number, amount] = [code.numbers[b][k], amounts[k]].map(minus);
+        const values = { number, step: code.steps[k], amount };
         wave.textContent = say(words.one, { n, all: order.length, i: k >> 3, j: k & 7, ...values });
       } else wave.textContent = order.length ? words.none : words.nothing;
       // A button that is pressed keeps the focus, so at an end it is only said to be disabled.

@@ -20,11 +20,36 @@
       steps: "Steps",
       all: "This rate for all",
       chapter: "As in the chapter",
-      here: "{name} with rate {rate} has the loss {loss} after {n} steps.",
+      here: "{name} with rate {rate}: the loss is {loss} at step {n}.",
       zero: "All four stand at the start, and the loss is {loss}.",
       best: "Lowest of all: {name}.",
-      lost: "{name} with rate {rate} is lost: its loss grows with each step.",
+      lost: "{name} with rate {rate} is lost: its loss grows and grows.",
       over: "over {n}",
+    },
+    zh: {
+      title: "下山谷的四种走法",
+      names: { sgd: "SGD", momentum: "动量", rmsprop: "RMSProp", adam: "Adam" },
+      rules: "选择改哪一个的学习率",
+      map: "从上方看山谷，以及四种规则走过的路径。星号是最低点。",
+      losses: "四种规则的损失随步数的变化，纵轴为对数。",
+      across: "第一个权重",
+      up: "第二个权重",
+      loss: "损失",
+      step: "步数",
+      start: "起点",
+      at: "第一个权重 {x}，第二个权重 {y}",
+      card: "学习率 {rate}",
+      rate: "{name} 的学习率",
+      beta: "{name} 的 β",
+      noBeta: "无",
+      steps: "步数",
+      all: "四种都用这个学习率",
+      chapter: "恢复本章的设置",
+      here: "{name}，学习率 {rate}：第 {n} 步的损失是 {loss}。",
+      zero: "四种规则都在起点，损失是 {loss}。",
+      best: "其中最低的是 {name}。",
+      lost: "{name} 用学习率 {rate} 已经迷路：损失越来越大。",
+      over: "超过 {n}",
     },
   };
 
@@ -99,7 +124,12 @@
       return minus(loss.toExponential(0));
     };
     const lossOf = (name) => valley.loss(paths[name][n]);
-    const lost = (name) => n > 5 && lossOf(name) > 2 * valley.loss(start);
+    // Lost is a rule whose highest loss of the last steps is far above that of the steps before.
+    const lost = (name) => {
+      const highest = (from, to) =>
+        Math.max(...paths[name].slice(Math.max(0, from), to).map((w) => valley.loss(w)));
+      return n > 5 && highest(n - 9, n + 1) > 2 * Math.max(valley.loss(start), highest(n - 19, n - 9));
+    };
 
     // ---- The two drawings
 
@@ -116,15 +146,15 @@
     const tick = (at, text, below) => below
       ? `<text x="${at}" y="${HEIGHT - BOTTOM + 15}" text-anchor="middle">${text}</text>`
       : `<text x="${LEFT - 5}" y="${at + 4}" text-anchor="end">${text}</text>`;
-    // The line of a rule, above all others if it is the chosen one, and its points.
+    // The line of a rule and where it ends; that of the chosen one is above, with all its points.
     const lines = (id, points) => [...names.filter((name) => name !== chosen), chosen]
       .map((name) => {
         const own = points(name);
         const look = `stroke="${color(name)}" stroke-dasharray="${DASHES[name]}"`;
-        const dots = own.map(([a, b]) => `<circle cx="${a}" cy="${b}" r="1.9" fill="${color(name)}"/>`);
+        const dots = (name === chosen ? own : own.slice(-1)).map(([a, b]) => `<circle cx="${a}" cy="${b}" r="1.9" fill="${color(name)}"/>`);
         return `<g clip-path="url(#optimizers-${id})" class="${name === chosen ? "optimizers-own" : ""}">
           <polyline ${look} points="${own.map((point) => point.join()).join(" ")}"/>
-          ${name === chosen ? dots.join("") : ""}</g>`;
+          ${dots.join("")}</g>`;
       }).join("");
 
     const drawMap = () => {

@@ -161,7 +161,10 @@ const play = (() => {
   const textBox = ({ label, value, rows = 2, maxlength = 1000, oninput }) => {
     const id = `play-${++ids}`;
     const plain = { autocomplete: "off", autocapitalize: "off", spellcheck: "false" };
-    const input = make("textarea", { id, rows, maxlength, oninput, ...plain });
+    const onkeydown = (press) => {
+      if (rows === 1 && press.key === "Enter") press.preventDefault(); // one line stays one
+    };
+    const input = make("textarea", { id, rows, maxlength, oninput, onkeydown, ...plain });
     input.value = value;
     const element = make("div", { class: "play-text" }, make("label", { for: id }, label), input);
     return { element, input };

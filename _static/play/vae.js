@@ -19,6 +19,24 @@
       down: "The pen is down.",
       up: "The pen is up.",
     },
+    zh: {
+      title: "编码的平面",
+      digit: "测试集里的一个数字，或者你写的",
+      draw: "写一个数字：方向键移动笔，空格键落笔和提笔",
+      drawn: "由编码画出的图",
+      place: "编码：拖动它，或者用方向键",
+      at: "{a} 和 {b}",
+      another: "换一个数字",
+      clear: "自己写",
+      back: "回到它的云",
+      prior: "从先验里抽一个编码",
+      code: "编码 {a}, {b}。从先验里抽出的编码有 {share} 比它离中心更远。",
+      cloud: "这个数字的云：{a}，散布 {c}；{b}，散布 {d}。它的代价是 {cloud} 纳特。",
+      here: "这张图在该编码处的代价是 {here} 纳特，在云的中心是 {there} 纳特。",
+      none: "用笔写一个数字，大小和框差不多。",
+      down: "笔已落下。",
+      up: "笔已提起。",
+    },
   };
 
   const SIDE = 28;
@@ -124,9 +142,13 @@
       brush.font = "bold 30px system-ui, sans-serif";
       [brush.textAlign, brush.textBaseline] = ["center", "middle"];
       [brush.lineWidth, brush.strokeStyle, brush.lineJoin] = [7, "white", "round"];
+      const taken = []; // a digit moves to the middle of the plane until it covers no other
       COLORS.forEach((color, digit) => {
         const own = [0, 1].map((k) => median([...mu[k]].filter((_, i) => labels[i] === digit)));
-        const [x, y] = toPlace(own).map((share) => share * SIZE);
+        let [x, y] = toPlace(own).map((share) => share * SIZE);
+        const way = y < SIZE / 2 ? 2 : -2;
+        while (taken.some(([a, b]) => Math.abs(a - x) < 20 && Math.abs(b - y) < 30)) y += way;
+        taken.push([x, y]);
         brush.fillStyle = color;
         brush.strokeText(digit, x, y);
         brush.fillText(digit, x, y);
@@ -256,7 +278,7 @@
     };
 
     const another = button(words.another, () => {
-      if (!ink) shown = (shown + 1) % vae.digits.length;
+      shown = (shown + 1) % vae.digits.length;
       ink = null;
       message.textContent = "";
       read();

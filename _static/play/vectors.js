@@ -12,8 +12,10 @@
       one: ["bank", "rose", "quickly", "japan"],
       three: ["man woman king", "japan japanese germany", "france paris japan"],
       out: "Leave a, b and c out",
-      known: "{n} words are here, the more frequent ones of those that all models know.",
-      unknown: "“{word}” is not among the {n} words here. Some that are: {some}.",
+      known:
+        "{n} words are here: those of the questions that all models know, and the most frequent others.",
+      unknown: "“{word}” is not among the {n} words here.",
+      some: "Some that are: {some}.",
       read: "Neighbors of {word}: {list}.",
       answered: "{a} is to {b} as {c} is to: {list}.",
       item: "{model}: {word} {cosine}",
@@ -21,6 +23,28 @@
       map: "Map of",
       mapAbout: "A map of {n} words, near words near each other, as far as two numbers can show it.",
       mapHint: "Choose a point to ask for the neighbors of its word.",
+    },
+    zh: {
+      title: "向词向量提问",
+      ask: "问什么",
+      neighbors: "一个词的近邻",
+      analogy: "类比",
+      text: "一个词",
+      texts: ["a", "b", "c"],
+      examples: "例子",
+      one: ["bank", "rose", "quickly", "japan"],
+      three: ["man woman king", "japan japanese germany", "france paris japan"],
+      out: "排除 a、b、c",
+      known: "这里有 {n} 个词：所有模型都认得的题目用词，以及最常见的其他词。",
+      unknown: "“{word}”不在这里的 {n} 个词里。",
+      some: "这里有的词，例如：{some}。",
+      read: "{word} 的近邻：{list}。",
+      answered: "{a} 之于 {b}，如同 {c} 之于：{list}。",
+      item: "{model}：{word} {cosine}",
+      choose: "{word}，余弦 {cosine}。查看它的近邻",
+      map: "地图所用的模型",
+      mapAbout: "{n} 个词的地图：在两个数表达得了的范围内，相近的词离得近。",
+      mapHint: "选一个点，查看这个词的近邻。",
     },
   };
 
@@ -73,7 +97,7 @@
       const made = textBox({
         label, value: vocab[get()], rows: 1, maxlength: 30,
         oninput: () => {
-          const text = made.input.value.trim().toLowerCase();
+          const text = made.input.value.trim().toLowerCase().replace(/[.,;:!?]+$/, "");
           if (idOf.has(text)) {
             set(idOf.get(text));
             complain();
@@ -92,10 +116,13 @@
 
     const message = make("p", { class: "vectors-message play-muted", role: "status" });
     const complain = (text = "") => {
-      const some = vocab.filter((w) => w.startsWith(text)).concat(vocab.filter((w) =>
-        w.startsWith(text.slice(0, 2)))).slice(0, 5).join(", ");
-      const said = text && some ? words.unknown : words.known;
-      message.textContent = say(said, { word: text, n: vocab.length, some });
+      let begun = text; // as much of its beginning as some word has
+      while (begun && !vocab.some((w) => w.startsWith(begun))) begun = begun.slice(0, -1);
+      const some = vocab.filter((w) => w.startsWith(begun)).slice(0, 5).join(", ");
+      const lines = [say(text ? words.unknown : words.known, { word: text, n: vocab.length })];
+      if (begun.length > 1) lines.push(say(words.some, { some }));
+      message.textContent = lines.join(" ");
+      for (const part of [lists, said]) part.classList.toggle("vectors-old", text !== "");
     };
 
     const refresh = () => {
@@ -200,8 +227,11 @@
         return svg("text", { x: x + (end ? -9 : 9), y: top, "text-anchor": end ? "end" : "start" },
           vocab[id]);
       });
+      const leads = order.map(([, x1, y1], i) => [x1, y1, taken[i][1] - 6])
+        .filter(([, y1, y2]) => Math.abs(y2 - y1) > 12)
+        .map(([x1, y1, y2]) => svg("line", { x1, y1, x2: x1, y2, class: "vectors-lead" }));
       const circles = order.map(([id, cx, cy]) => svg("circle", { cx, cy, r: 6, class: kind(id) }));
-      return [...circles, ...texts];
+      return [...leads, ...circles, ...texts];
     };
     const chart = () => {
       names_of_maps.forEach((b) => b.setAttribute("aria-pressed", b.dataset.map === map));
