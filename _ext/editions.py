@@ -214,7 +214,7 @@ def add_switch(app: Sphinx, pagename: str, template: str, context: dict, doctree
         {
             "type": "link",
             "url": there,
-            "text": "English" if chinese else "中文",
+            "text": "EN" if chinese else "中文",
             "tooltip": "This page in English" if chinese else "本页的中文版",
             "label": "edition",
             "classes": "edition",
