@@ -22,7 +22,7 @@ FOLDER = "play/"
 BOX = re.compile(r'<div class="cell[^"]* tag_play-([\w-]+)[^>]*>')
 ABSENT = {  # what stands above the figure where the page may run no scripts
     "en": "The text speaks of a box to play with. It needs JavaScript; here is a figure instead.",
-    "zh_CN": "文中所说的互动框需要 JavaScript，这里以一张图代替。",
+    "zh_CN": "文中所说的交互框需要 JavaScript，这里以一张图代替。",
 }
 
 
