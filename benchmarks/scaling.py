@@ -16,17 +16,18 @@ import random
 import re
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import psutil
 import torch
 
 from benchmarks.measure import matmul_gflops, seconds
@@ -137,7 +138,11 @@ def _end(run: subprocess.Popen) -> str:
 def _kill(run: subprocess.Popen, moment: float, out: Path) -> dict:
     """Kill all processes of a run after so many seconds; return what it had done and saved."""
     time.sleep(moment)
-    os.killpg(run.pid, signal.SIGKILL)
+    first = psutil.Process(run.pid)
+    # Those of torchrun have sessions of their own, so killing a group would not reach them.
+    for process in (*first.children(recursive=True), first):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     written = run.communicate()[0]
     done = [int(step.replace(",", "")) for step in re.findall(r"step ([\d,]+) of", written)]
     epochs = [int(path.stem[6:]) for path in out.glob("run/checkpoints/epoch-*.safetensors")]
