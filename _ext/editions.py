@@ -12,6 +12,7 @@ import gettext
 import re
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 from sphinx.transforms import SphinxTransform
@@ -150,6 +151,21 @@ class KeepAnchors(SphinxTransform):
             self.env.metadata[self.env.docname]["myst_slugs"] = self.document.myst_slugs
 
 
+class Captions(SphinxTransform):
+    """Translates the names of the book's parts, which enter the page too late for Sphinx."""
+
+    default_priority = 110  # after sphinx-external-toc has put in the table of contents
+
+    def apply(self, **kwargs: object) -> None:
+        """Put the translated names above the parts of the table of contents."""
+        if self.config.language != CHINESE:
+            return
+        folder = self.config.locale_dirs[0]
+        catalog = gettext.translation(self.env.docname, folder, [CHINESE], fallback=True)
+        for part in self.document.findall(addnodes.toctree):
+            part["caption"] = part["caption"] and catalog.gettext(part["caption"])
+
+
 class SolutionTitles(SphinxTransform):
     """Gives the translated titles to the solutions, too."""
 
@@ -228,6 +244,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_transform(ExerciseTitles)
     app.add_transform(ChineseFormulas)
     app.add_transform(KeepAnchors)
+    app.add_transform(Captions)
     app.add_transform(SolutionTitles)
     app.add_post_transform(KeepTitles)
     app.add_post_transform(KeepAltTexts)

@@ -91,6 +91,18 @@ def test_chinese_pages_hold_chinese(tab, origin):
     assert not english
 
 
+def test_headings_and_the_names_of_the_parts_are_translated(origin):
+    heading = re.compile(r'<h[1-4]>.*?</h[1-4]>|<p [^>]*class="caption".*?</p>', re.DOTALL)
+    pages = [*(HTML / "zh").glob("chapters/*.html"), *(HTML / "zh").glob("solutions/*.html")]
+    found = {
+        re.sub("<[^>]*>", "", text).strip()
+        for page in [*pages, HTML / "zh" / "index.html"]
+        for text in heading.findall(page.read_text("utf-8"))
+    }
+    assert len(found) > 300
+    assert not [text for text in found if not re.search("[\u4e00-\u9fff]", text)]
+
+
 def test_titles_of_exercises_and_formulas_are_translated(origin):
     pages = [page.read_text("utf-8") for page in (HTML / "zh" / "chapters").glob("*.html")]
     titles = [
