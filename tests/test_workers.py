@@ -18,9 +18,10 @@ ours_to_signal = pytest.mark.skipif(os.name != "posix", reason="Windows has othe
 SETUP = "import os, socket, sys, time, torch\nfrom torch import distributed"
 # A notebook whose second worker calls this test, and which then waits in vain.
 NOTEBOOK = """
-import time, torch
+import signal, time, torch
 from torch import distributed
 from support import workers
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 
 second = workers.Second({setup!r}, seconds=60)
 code = "line = socket.create_connection(('127.0.0.1', {port})); "
