@@ -21,7 +21,7 @@ import torch
 from support import profile
 from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
 from support.models.gpt import GPT, GPTConfig, language_model_loss
-from support.models.masking import pretraining_batch
+from support.text.masking import pretraining_batch
 from support.training import fit
 
 STEPS = 10

@@ -13,7 +13,7 @@ from torch import nn
 from benchmarks.measure import alone, alternate, matmul_gflops, row, seconds
 from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
 from support.models.gpt import GPT, GPTConfig, generate, language_model_loss
-from support.models.masking import Documents, PretrainingBatch, pretraining_batches
+from support.text.masking import Documents, PretrainingBatch, pretraining_batches
 
 BATCH, LENGTH, MOST_MASKED = 512, 64, 10
 WIKITEXT2_WORDS = 20_256  # the vocabulary of WikiText-2's train split, words seen five times

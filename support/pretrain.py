@@ -25,7 +25,7 @@ from support.data import datasets, tokens
 from support.data.files import read_json, whole_file
 from support.models import gpt, pretrained
 from support.models.bert import Bert, BertConfig, BertForPretraining
-from support.models.masking import mask_tokens
+from support.text.masking import mask_tokens
 from support.text.wordpiece import SPECIALS
 
 NAMES = {"shakespeare": datasets.shakespeare, "wikitext2": datasets.wikitext2, "ptb": datasets.ptb}

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
 from support.models.gpt import GPT, GPTConfig, language_model_loss
-from support.models.masking import Documents, pretraining_batches
+from support.text.masking import Documents, pretraining_batches
 from support.models.seq2seq import Seq2Seq
 from support.training import fit
 

@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from support.models.masking import Documents, PretrainingBatch, pretraining_batches
+from support.text.masking import Documents, PretrainingBatch, pretraining_batches
 from support.text.vocab import Corpus, Vocab
 from support.vectors import fasttext, glove, word2vec
 

@@ -19,7 +19,7 @@ from support.models.bert import (
     TokenClassifier,
     pretraining_loss,
 )
-from support.models.masking import pretraining_batch
+from support.text.masking import pretraining_batch
 from support.models.pretrained import load_bert
 from tests.exactness import EXACT_TYPES, TOLERANCE, close, rounded_anew
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from support import training
 from support.data import images
-from support.models import bert, gpt, masking, seq2seq, transformer
+from support.models import bert, gpt, seq2seq, transformer
+from support.text import masking
 from support.text import vocab, wordpiece
 from support.text.bpe import BPETokenizer
 from support.text.vocab import Corpus, Vocab

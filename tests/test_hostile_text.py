@@ -11,7 +11,7 @@ import pytest
 from fuzz_readers import _limits
 
 from support.data import datasets, readers
-from support.models import masking
+from support.text import masking
 from support.text import vocab
 from support.text.bpe import BPETokenizer
 from support.text.wordpiece import SPECIALS, WordPieceTokenizer

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.data import datasets, toyworld
-from support.models.masking import (
+from support.text.masking import (
     SPECIALS,
     Documents,
     SentencePairs,

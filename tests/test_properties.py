@@ -13,7 +13,7 @@ from test_bpe import naive_encode, naive_merges
 from support.data import images
 from support.models import gpt
 from support.models.gpt import generate
-from support.models.masking import SPECIALS, Documents, pretraining_batches
+from support.text.masking import SPECIALS, Documents, pretraining_batches
 from support.models.transformer import padding_mask
 from support.text import bpe
 from support.text.bpe import BPETokenizer

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from support import checks
-from support.models.masking import PretrainingBatch
+from support.text.masking import PretrainingBatch
 from support.models.transformer import (
     ACTIVATIONS,
     Dropout,
