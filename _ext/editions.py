@@ -68,7 +68,7 @@ class ChineseSearch(SearchEnglish):
 
         super().init(options)
         jieba.setLogLevel("WARNING")
-        glossary = course_map.ROOT / "glossary.md"
+        glossary = course_map.ROOT / "appendix" / "glossary.md"
         for name in self.chinese.findall(glossary.read_text(encoding="utf-8")):
             jieba.add_word(name)
         self.cut = jieba.cut_for_search

@@ -13,7 +13,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-GLOSSARY = "glossary"
+GLOSSARY = "appendix/glossary"
 CHINESE = re.compile("[\u4e00-\u9fff]")
 
 

@@ -112,7 +112,7 @@ def launch(home: str):
     try:
         from playwright import sync_api
     except ImportError:
-        unavailable("playwright is not installed: it is in requirements-dev.txt")
+        unavailable("playwright is not installed: it is in requirements/dev.txt")
     places = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR")
     environment = {**os.environ, **dict.fromkeys(places, home)}
     with sync_api.sync_playwright() as playwright:
@@ -129,7 +129,7 @@ def axe() -> str:
     try:
         from axe_playwright_python.base import AXE_FILE_PATH
     except ImportError:
-        unavailable("axe-playwright-python is not installed: it is in requirements-dev.txt")
+        unavailable("axe-playwright-python is not installed: it is in requirements/dev.txt")
     return AXE_FILE_PATH.read_text(encoding="utf-8")
 
 

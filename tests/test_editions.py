@@ -63,7 +63,7 @@ def test_search_finds_chinese(tab, origin, term, page):
     ("here", "there"),
     [
         ("index.html", "zh/index.html"),
-        ("glossary.html#term-token", "zh/glossary.html#term-token"),
+        ("appendix/glossary.html#term-token", "zh/appendix/glossary.html#term-token"),
         ("chapters/bpe.html#ten-merges-by-hand", "zh/chapters/bpe.html#ten-merges-by-hand"),
         ("solutions/exercise_27_4.html", "zh/solutions/exercise_27_4.html"),
     ],

@@ -39,7 +39,7 @@ SEARCHES = {
 # One page of each kind: they have their scripts and styles in common.
 KINDS = (
     "index.html",
-    "glossary.html",
+    "appendix/glossary.html",
     "chapters/bert.html",
     "solutions/exercise_27_4.html",
     "zh/index.html",
@@ -136,7 +136,7 @@ def test_a_term_shows_its_meaning_to_the_pointer_and_to_the_keyboard(browser, or
     term.focus()
     assert meaning.is_visible()
     tab.keyboard.press("Enter")
-    tab.wait_for_url("**/glossary.html#term-context-window")
+    tab.wait_for_url("**/appendix/glossary.html#term-context-window")
     tab.close()
 
 

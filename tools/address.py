@@ -11,8 +11,8 @@ CARRIERS = (
     "_config.yml",
     "README.md",
     "index.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
+    ".github/CONTRIBUTING.md",
+    ".github/SECURITY.md",
     "CITATION.cff",
 )
 

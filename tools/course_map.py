@@ -2,8 +2,8 @@
 
     python -m tools.course_map
 
-_toc.yml gives the order, chapters.yml says what each page is about, and a notebook's run card says
-how long it runs.
+_toc.yml gives the order, chapters/chapters.yml says what each page is about, and a notebook's run
+card says how long it runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIME = re.compile(
     r"\*\*Time\*\* on two cores: "
     r"(?:(?P<all>\S+ s) in every profile|.*?`laptop` (?P<laptop>[^,;.]+(?:\.\d+ min)?))"
 )
-BEGIN = "<!-- chapters: from _toc.yml and chapters.yml, by `make format` -->"
+BEGIN = "<!-- chapters: from _toc.yml and chapters/chapters.yml, by `make format` -->"
 END = "<!-- end of chapters -->"
 COLORS = ("#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")  # a part's, in turn
 BOX, GAP = (138, 56), (16, 40)  # width and height of a box, and what is left between two
@@ -55,11 +55,11 @@ class Chapter:
 def chapters() -> list[Chapter]:
     """Return all pages in the order of the book.
 
-    Raises: ValueError if chapters.yml has not the pages of _toc.yml in their order, or if a page
-    needs one that does not come before it.
+    Raises: ValueError if chapters/chapters.yml lacks the pages of _toc.yml or their order, or if a
+    page needs one that does not come before it.
     """
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    said = yaml.safe_load((ROOT / "chapters.yml").read_text(encoding="utf-8"))
+    said = yaml.safe_load((ROOT / "chapters" / "chapters.yml").read_text(encoding="utf-8"))
     parts = {
         page["file"]: part["caption"]
         for part in toc["parts"]
@@ -69,8 +69,8 @@ def chapters() -> list[Chapter]:
     for here, there in zip_longest(parts, said, fillvalue="no page"):
         if here != there:
             raise ValueError(
-                f"_toc.yml has {here} where chapters.yml has {there}, but both must have the same "
-                "pages in the same order"
+                f"_toc.yml has {here} where chapters/chapters.yml has {there}: list the same pages "
+                "in both, in the same order"
             )
     found: dict[str, Chapter] = {}
     for file, part in parts.items():
@@ -78,7 +78,7 @@ def chapters() -> list[Chapter]:
         for need in found[file].needs:
             if need not in found or need == file:
                 raise ValueError(
-                    f"chapters.yml: {file} needs {need}, which does not come before it"
+                    f"chapters/chapters.yml: {file} needs {need}, which does not come before it"
                 )
     return list(found.values())
 

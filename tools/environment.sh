@@ -8,7 +8,7 @@
 # refused; from NAME.txt, the newest releases that fit. uv does the work where it is on PATH (UV=
 # declines it), else pip. For the book alone, nothing of this project is installed.
 #
-# The stamp FOLDER/installed-REQUIREMENTS holds a checksum of every file of requirements, of
+# The stamp FOLDER/installed-NAME holds a checksum of every file of requirements, of
 # pyproject.toml and of where the checkout lies. While it matches, this ends without the network.
 set -eu
 
@@ -17,10 +17,10 @@ shift
 for last in "$@"; do :; done
 
 checksum() {
-    { cat requirements*.txt requirements*.lock pyproject.toml; pwd -P; } | cksum
+    { cat requirements.txt requirements/* pyproject.toml; pwd -P; } | cksum
 }
 
-stamp=$folder/installed-$last
+stamp=$folder/installed-$(basename "$last")
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(checksum)" ]; then
     exit 0
 fi
@@ -73,13 +73,13 @@ install() {
 }
 
 case $last in
-requirements-book.*) echo "Installing $last into $folder (the first time, about a minute)" ;;
+*/book.*) echo "Installing $last into $folder (the first time, about a minute)" ;;
 *) echo "Installing $last into $folder (the first time, some minutes: PyTorch is large)" ;;
 esac
 rm -f "$folder"/installed-*
 case $last in
-requirements-book.txt) install -r "$last" ;;
-requirements-book.lock) install --require-hashes -r "$last" ;;
+*/book.txt) install -r "$last" ;;
+*/book.lock) install --require-hashes -r "$last" ;;
 *.lock)
     install --require-hashes -r "$last"
     install --no-index --no-deps --no-build-isolation -e .
@@ -87,5 +87,5 @@ requirements-book.lock) install --require-hashes -r "$last" ;;
 *) install -r "$last" -e . ;;
 esac
 for name in "$@"; do
-    checksum >"$folder/installed-$name"
+    checksum >"$folder/installed-$(basename "$name")"
 done

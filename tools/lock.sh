@@ -30,10 +30,10 @@ lock() {
         --no-annotate --custom-compile-command tools/lock.sh --output-file "$lock" "$@" "$asked" -
 }
 
-lock requirements-dev.lock requirements-dev.txt "$@"
+lock requirements/dev.lock requirements/dev.txt "$@"
 # The readers' releases, and the book's, are those that the tests ran with.
-lock requirements.lock requirements.txt --constraint requirements-dev.lock "$@"
-lock requirements-book.lock requirements-book.txt --constraint requirements-dev.lock "$@"
-lock requirements-torchtext.lock requirements-torchtext.txt "$@"
+lock requirements/reader.lock requirements.txt --constraint requirements/dev.lock "$@"
+lock requirements/book.lock requirements/book.txt --constraint requirements/dev.lock "$@"
+lock requirements/torchtext.lock requirements/torchtext.txt "$@"
 # Whether the lower bounds are true; for Python 3.10, which has wheels of all of them.
-lock requirements-oldest.lock requirements-dev.txt --resolution lowest-direct "$@"
+lock requirements/oldest.lock requirements/dev.txt --resolution lowest-direct "$@"

@@ -1,4 +1,9 @@
-"""Says at the end how long each notebook took under nbval."""
+"""A plugin of pytest that says at the end how long each notebook took under nbval.
+
+    python -m pytest -p tools.notebook_seconds --nbval chapters
+
+The Makefile gives it to every run of nbval.
+"""
 
 from __future__ import annotations
 
