@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import socket
-from collections import Counter
 
 import pytest
 
@@ -32,41 +30,18 @@ def pytest_make_parametrize_id(val, argname):
     return argname if isinstance(val, bytes) else None
 
 
-EXAMPLES = re.compile(r"(\d+) (passing|failing|invalid)")
-
-
 @pytest.fixture
 def tally(record_property):
     """Return a function that takes a line for the end of the test log, printed in any case."""
     return lambda line: record_property("tally", line)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_call(item):
-    """Keep what hypothesis says about a test: "97 passing examples, 0 failing examples, …"."""
-    try:
-        return (yield)
-    finally:
-        if text := getattr(item, "hypothesis_statistics", ""):
-            item.user_properties.append(("hypothesis", text))
-
-
 def pytest_terminal_summary(terminalreporter):
-    """Print the lines of all tests, and how many examples hypothesis tried in them."""
+    """Print the lines of all tests."""
     reports = [report for kind in terminalreporter.stats.values() for report in kind]
-    calls = [report for report in reports if getattr(report, "when", "") == "call"]
-    said = [pair for report in calls for pair in report.user_properties]
-    lines = [value for name, value in said if name == "tally"]
-    texts = [value for name, value in said if name == "hypothesis"]
-    if texts:
-        n = Counter()
-        for number, kind in EXAMPLES.findall("".join(texts)):
-            n[kind] += int(number)
-        kinds = ", ".join(f"{n[kind]} {kind}" for kind in ("passing", "failing", "invalid"))
-        lines.append(f"hypothesis: {len(texts)} tests, examples: {kinds}")
-    if lines:
-        terminalreporter.section("inputs tried")
-        terminalreporter.write("\n".join([*lines, ""]))
+    said = {pair for report in reports for pair in getattr(report, "user_properties", ())}
+    for line in sorted(value for name, value in said if name == "tally"):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

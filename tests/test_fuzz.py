@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import time
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import fuzz_readers
 import pytest
@@ -201,30 +198,3 @@ def test_only_clear_errors_come_out_of_our_checkpoints(tmp_path, tally):
             assert data == good, "altered, and taken"
     tally(f"fuzz, our checkpoint: 40 inputs, {refused} refused")
     assert 20 < refused, "a broken file must not be taken"
-
-
-# The log says how many inputs there were, also when all is well.
-
-COUNTED = """
-from hypothesis import given, settings, strategies as st
-
-@given(st.integers())
-@settings(max_examples=37, database=None, derandomize=True)
-def test_any(n):
-    pass
-
-def test_told(tally):
-    tally("a line of the test's own")
-"""
-
-
-@pytest.mark.exhaustive
-def test_the_log_of_the_tests_says_how_many_inputs_there_were(tmp_path):
-    (tmp_path / "conftest.py").write_bytes(Path(__file__).with_name("conftest.py").read_bytes())
-    (tmp_path / "test_counted.py").write_text(COUNTED)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    options = {"capture_output": True, "text": True, "timeout": 120}
-    log = subprocess.run(command, cwd=tmp_path, env=environment, **options).stdout
-    assert "hypothesis: 1 tests, examples: 37 passing, 0 failing" in log, log
-    assert "a line of the test's own" in log and "2 passed" in log

@@ -39,6 +39,9 @@ FOLDS = {
     "plot": Fold("Show the code of this figure", "Hide the code of this figure", "hide-input"),
     "checks": Fold("Checks", "Checks", "hide-cell", output_in_lab=False),
 }
+# What `fold` derives, and what an editor leaves of one run; all other metadata is the author's.
+DERIVED = {"cellView", "id", "jp-MarkdownHeadingCollapsed", "jupyter", "mystnb", "tags"}
+PASSING = {"ExecuteTime", "collapsed", "execution", "outputId", "scrolled", "trusted"}
 DERIVED_TAGS = {"hide-input", "hide-output", "hide-cell"}
 TITLE_LINES = {tag: f"# @title {fold.title}" for tag, fold in FOLDS.items()}
 
@@ -49,10 +52,13 @@ def fold_tag(cell: NotebookNode) -> str | None:
 
 
 def fold(cell: NotebookNode) -> None:
-    """Derive the cell's metadata, and a code cell's first line, from its tag and nothing else."""
+    """Derive from the cell's tag how it is folded: metadata, and a code cell's first line.
+
+    Metadata that the course does not know, such as nbgrader's, stays.
+    """
     tags = [tag for tag in cell.metadata.get("tags", []) if tag not in DERIVED_TAGS]
     mystnb = {k: v for k, v in cell.metadata.get("mystnb", {}).items() if "prompt" not in k}
-    metadata = {}
+    metadata = {k: v for k, v in cell.metadata.items() if k not in DERIVED | PASSING}
     if cell.cell_type == "code":
         name = fold_tag(cell)
         cell.source = _without_title(cell.source)

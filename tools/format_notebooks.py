@@ -86,14 +86,15 @@ def format_notebook(notebook: nbformat.NotebookNode, name: str) -> nbformat.Note
     first = next((cell for cell in notebook.cells if cell.cell_type == "code"), None)
     if first is not None and "find_spec(" in first.source:
         first.source = bootstrap()
-        first.metadata = nbformat.from_dict({"tags": ["setup"]})
+        first.metadata.tags = ["setup"]
     for cell in notebook.cells:
         cell.source = cell.source.rstrip()
         folding.fold(cell)
         if cell.cell_type == "code":
             cell.outputs = [_clean(output) for output in cell.outputs if not _passing(output)]
     collapsed = folding.collapsed_on_colab(notebook.cells)
-    notebook.metadata = nbformat.from_dict(METADATA | collapsed)
+    kept = {k: v for k, v in notebook.metadata.items() if k not in ("colab", "widgets")}
+    notebook.metadata = nbformat.from_dict(kept | METADATA | collapsed)
     old, new = address.configured(), address.repository()
     for cell in notebook.cells:
         if cell.cell_type == "markdown":

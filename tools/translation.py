@@ -1,13 +1,14 @@
 """The Chinese edition: the notebooks and pages of the book, with their messages from PO files.
 
-    python -m tools.translation update   carry the English text into locale/, list what is to do
-    python -m tools.translation build    write the edition into _build/html/zh/
+    python -m tools.translation update     carry the English text into locale/, list what is to do
+    python -m tools.translation build      write the edition into _build/html/zh/
+    python -m tools.translation complete   say what is left to do, and fail if anything is
 
 A message is a paragraph, a heading, a cell of a table or the text that stands for a picture, as
 Sphinx takes it from a page. Whoever changes an English sentence makes its message new: `update`
-keeps the old translation beside it, marked fuzzy, until somebody has mended it.
-tests/test_translation.py finds what is missing, and what a translation has lost on its way: a
-formula, a number, a link.
+keeps the old translation beside it, marked fuzzy, until somebody has mended it; until then the
+Chinese page shows the English. That stops a release (`complete`), and no test.
+tests/test_translation.py finds what a translation has lost: a formula, a number, a link.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def listed(locale: Path = LOCALE) -> list[str]:
     messages = locale / LANGUAGE / "LC_MESSAGES"
     lines = []
     for path in sorted(messages.rglob("*.po")):
-        page = path.relative_to(messages).with_suffix("")
+        page = path.relative_to(messages).with_suffix("").as_posix()
         for entry in polib.pofile(str(path)):
             if state := to_do(entry):
                 lines.append(f"{page}: {state}: {' '.join(entry.msgid.split())[:90]}")
@@ -173,18 +174,22 @@ def listed(locale: Path = LOCALE) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; return 0, or 1 if something is left to do."""
+    """Run a command and return the exit status: of `complete`, 1 if something is left to do."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["update", "build"])
-    if parser.parse_args(arguments).command == "build":
-        return 0 if build() == 0 else 1
+    parser.add_argument("command", choices=["update", "build", "complete"])
+    command = parser.parse_args(arguments).command
+    if command == "build":
+        return int(build() != 0)
     with tempfile.TemporaryDirectory() as folder:
         if extract(Path(folder)) != 0:
             return 1
-        update(Path(folder) / "pot")
-    left = listed()
+        locale = LOCALE
+        if command == "complete":  # as after `update`, but in a copy
+            locale = shutil.copytree(LOCALE, Path(folder) / "locale")
+        update(Path(folder) / "pot", locale)
+        left = listed(locale)
     print(*left, f"{len(left)} messages to translate or to mend", sep="\n")
-    return 1 if left else 0
+    return int(command == "complete" and bool(left))
 
 
 if __name__ == "__main__":
