@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import os
-import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -229,30 +228,6 @@ def test_formatter_keeps_ids_and_gives_missing_ones_the_same_each_time():
     ids = [cell.id for cell in format_notebook(notebook, "x").cells]
     assert (ids[0], ids[4], ids[5]) == (kept, "x-5", "x-6")
     assert len(set(ids)) == len(ids)
-
-
-def test_a_section_to_go_deeper_is_folded_in_the_book(tmp_path):
-    cells = [
-        new_markdown_cell("# Title\n\n## Before\n\nPlain."),
-        new_markdown_cell("## Why\n\nFirst.", metadata={"tags": ["going-deeper"]}),
-        new_code_cell("x = 1"),
-        new_markdown_cell("### Within\n\nSecond."),
-        new_markdown_cell("## After\n\nPlain again."),
-    ]
-    notebook = format_notebook(new_notebook(cells=cells), "index")
-    (tmp_path / "index.ipynb").write_text(text_of(notebook), encoding="utf-8")
-    (tmp_path / "conf.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(ROOT / '_ext')!r})\n"
-        "extensions = ['myst_nb', 'folded_section']\nnb_execution_mode = 'off'\n"
-    )
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", str(tmp_path), str(tmp_path / "_")]
-    subprocess.run(command, check=True)
-    page = (tmp_path / "_" / "index.html").read_text(encoding="utf-8")
-    assert page.count("<details") == page.count("</details>") == 1
-    before, folded, after = re.split(r"<details.*?</summary>|</details>", page, flags=re.S)
-    assert "Plain." in before and 'id="why"' in before and "<h2>Why" in before
-    assert "First." in folded and "<h3>Within" in folded and "highlight" in folded
-    assert "Plain again." in after and "<h2>After" in after
 
 
 def test_the_report_measures_what_is_in_view():

@@ -85,11 +85,6 @@ def test_builds_readers_and_tests_have_the_same_releases_and_builds_no_pytorch()
         assert not [name for name in book if re.match("torch|nvidia|transformers|scipy", name)]
 
 
-def test_the_oldest_lock_has_the_oldest_pytorch():
-    have = pinned("oldest", "3.10", "linux")
-    assert have["torch"].startswith("2.3.") and have["numpy"].startswith("1.26.")
-
-
 @needs_make
 def test_environment_is_left_alone_while_nothing_changes(tmp_path):
     """In a folder with a space; Python is a script that notes how it was called."""

@@ -36,7 +36,8 @@ def files(everything: bool) -> list[Path]:
     if everything:
         names = _git("ls-files", "-z") + new
     else:
-        [base] = (_git("merge-base", "HEAD", "origin/main") or ["HEAD"])[:1]
+        bases = (_git("merge-base", "HEAD", branch) for branch in ("origin/main", "main"))
+        [base] = next(filter(None, bases), ["HEAD"])
         names = _git("diff", "--name-only", "-z", base, "--") + new
     return [path for name in sorted({*names}) if (path := ROOT / name).is_file()]
 
@@ -74,7 +75,7 @@ def python(paths: list[Path]) -> int:
     """Return how many of ruff's two checks the files fail; ruff prints why."""
     if not paths:
         return 0
-    commands = (["check"], ["format", "--check"])
+    commands = (["check", "--output-format=concise"], ["format", "--check"])
     runs = [
         subprocess.run(
             [sys.executable, "-m", "ruff", *c, "--quiet", "--", *map(str, paths)], cwd=ROOT
