@@ -123,7 +123,7 @@ colab-test: setup-dev ## The plain notebooks say what the pages say, and run (af
 test: setup-dev ## Prove everything but what takes long, and say how long each part took
 	@$(RUN) tools.stages
 
-lint: setup-dev ## Lint and form of all files, and the sizes
+lint: setup-book ## Lint and form of all files, and the sizes
 	@$(RUN) tools.check --all
 	@$(RUN) tools.report
 	@$(RUN) tools.sizes

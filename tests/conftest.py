@@ -39,8 +39,8 @@ def tally(record_property):
 def pytest_terminal_summary(terminalreporter):
     """Print the lines of all tests."""
     reports = [report for kind in terminalreporter.stats.values() for report in kind]
-    said = {pair for report in reports for pair in getattr(report, "user_properties", ())}
-    for line in sorted(value for name, value in said if name == "tally"):
+    said = [pair for report in reports for pair in getattr(report, "user_properties", ())]
+    for line in sorted({value for name, value in said if name == "tally"}):
         terminalreporter.write_line(line)
 
 

@@ -29,6 +29,8 @@ LOCKS = {
     "oldest": ("requirements/dev.txt", PYTHONS[:1]),
 }
 PLACES = [(python, system) for python in PYTHONS for system in SYSTEMS]
+# These tests may run within make, with options of its own.
+OWN = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "LOCKED", "VENV")}
 needs_make = pytest.mark.skipif(os.name == "nt" or not shutil.which("make"), reason="needs make")
 
 
@@ -101,8 +103,7 @@ def test_environment_is_left_alone_while_nothing_changes(tmp_path):
     def installs(*arguments: str) -> list[str]:
         """Run make; return what pip was asked to install."""
         (copy / "calls").write_text("")
-        own = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "LOCKED", "VENV")}
-        subprocess.run(["make", *arguments], cwd=copy, env={**own, "UV": ""}, check=True)
+        subprocess.run(["make", *arguments], cwd=copy, env={**OWN, "UV": ""}, check=True)
         return re.findall(r"install --quiet --quiet (.*)", (copy / "calls").read_text())
 
     assert installs("setup-book") == ["-r requirements/book.txt"] and not installs("setup-book")
@@ -121,7 +122,7 @@ def test_make_takes_names_as_they_are(tmp_path):
     (tmp_path / "python").chmod(0o755)
     for target, given in {"pretrain": ("TEXT", "OUT"), "run": ("NB",)}.items():
         asked = ["make", "-n", target, *(f"{name}={names[name]}" for name in given)]
-        shown = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        shown = subprocess.check_output(asked, cwd=ROOT, env=OWN, text=True)
         command = shown.splitlines()[-1].replace(".venv/bin/python", str(tmp_path / "python"))
         said = subprocess.run(["sh", "-c", command], capture_output=True, text=True).stdout
         assert all(f"<{names[name]}>" in said.splitlines() for name in given), said

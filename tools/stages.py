@@ -81,7 +81,9 @@ class Run:
         """Return a line for each stage: its outcome, and its minutes and seconds."""
         rows = [(s, self.outcome[s], self.seconds.get(s, 0.0)) for s in self.needs]
         rows.append(("all, two at a time", "passed" if self.passed else "FAILED", total))
-        return "\n".join(f"{n:<20}{how:<10}{s // 60:3.0f}:{s % 60:02.0f}" for n, how, s in rows)
+        return "\n".join(
+            f"{name:<20}{how:<10}{round(s) // 60:3}:{round(s) % 60:02}" for name, how, s in rows
+        )
 
     @property
     def passed(self) -> bool:
@@ -106,7 +108,7 @@ def main(arguments: list[str]) -> int:
     """Run the stages named, or all, and return the exit status."""
     needs = {stage: STAGES[stage] for stage in arguments or STAGES}
     processes = max(1, (os.cpu_count() or 1) // LANES)
-    make = [os.environ.get("MAKE", "make"), "--no-print-directory", f"PROCESSES={processes}"]
+    make = ["make", "--no-print-directory", f"PROCESSES={processes}"]
     return 0 if run(needs, make) else 1
 
 

@@ -14,6 +14,8 @@ tests/test_translation.py finds what a translation has lost: a formula, a number
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import re
 import shutil
 import sys
@@ -154,7 +156,8 @@ def update(pot: Path, locale: Path = LOCALE) -> None:
 
     A file whose page has gone goes as well, and so does a message that no page has.
     """
-    basic.update(str(locale), str(pot), (LANGUAGE,), line_width=0, ignore_obsolete=True, jobs=1)
+    with contextlib.redirect_stdout(io.StringIO()):  # it says what it does with each file
+        basic.update(str(locale), str(pot), (LANGUAGE,), line_width=0, ignore_obsolete=True, jobs=1)
     messages = locale / LANGUAGE / "LC_MESSAGES"
     for path in messages.rglob("*.po"):
         if not (pot / path.relative_to(messages)).with_suffix(".pot").exists():
