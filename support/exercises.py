@@ -161,10 +161,10 @@ def exercise_27_3(model_class: Callable[[], nn.Module]) -> None:
         assert len(layers) == 2 and all(isinstance(layer, kind) for layer in layers), (
             f"the {part} must have two layers {kind.__name__}, got {len(layers)} with weights"
         )
-    images = to_unit(datasets.mnist(source="embedded").images[:256])
+    images = to_unit(datasets.mnist(source="embedded").images[:64])
     with torch.no_grad():
         code, output = model.encoder(images), model(images)
-    assert output.shape == images.shape, f"from (256, 1, 28, 28) came {_shape(output)}"
+    assert output.shape == images.shape, f"from (64, 1, 28, 28) came {_shape(output)}"
     assert output.min() >= 0 and output.max() <= 1, "the output must be gray values from 0 to 1"
     numbers = code[0].numel()
     assert numbers < 784, f"nothing is compressed: {numbers:,} numbers for 784 pixels"
