@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from support import checks
-
 if TYPE_CHECKING:
     import torch
 
@@ -30,11 +28,13 @@ def rounded(array: np.ndarray | torch.Tensor, levels: int = 127) -> np.ndarray:
 
     A tensor (n, …) of two dimensions or more keeps whole numbers from -levels to levels and one
     scale for each of its n rows; the fewer levels, the smaller the file. One of fewer dimensions
-    keeps numbers of 16 bits. Raises: ValueError unless levels is from 1 to 127.
+    keeps numbers of 16 bits.
+    Raises:
+        ValueError: levels is not from 1 to 127, or 16 bits are too few for the numbers.
     """
     array = _array(array).astype(np.float32)
     if array.ndim < 2:
-        return array.astype(np.float16).astype(np.float32)
+        return _half(array).astype(np.float32)
     whole, scale = _whole(array, levels)
     return whole * scale.astype(np.float32).reshape(-1, *[1] * (array.ndim - 1))
 
@@ -42,13 +42,16 @@ def rounded(array: np.ndarray | torch.Tensor, levels: int = 127) -> np.ndarray:
 def export(name: str, *, levels: int = 127, **things: Any) -> None:
     """Pack things for the explorer of that name, and print how much that is.
 
-    Args: things: tensors, as decimals kept as `rounded` says, or as whole numbers; anything that
-    JSON knows; mappings and lists of these. Where PRETRAIN_PLAY names a folder, as for
-    `tools.run_notebooks` in laptop, they are written there, to NAME.data.js.
-    Raises: ValueError for levels out of range, TypeError for what JSON does not know.
+    Where PRETRAIN_PLAY names a folder, as for `tools.run_notebooks` in laptop, they are written
+    there, to NAME.data.js.
+    Args:
+        things: tensors, as decimals kept as `rounded` says, or as whole numbers; anything that
+            JSON knows; mappings and lists of these.
+    Raises:
+        ValueError: as `rounded`, or a number that is not finite, which JSON does not know.
     """
     packed = _Packed(levels)
-    values = json.dumps(packed.add(things), separators=(",", ":")).encode()
+    values = json.dumps(packed.add(things), separators=(",", ":"), allow_nan=False).encode()
     values += b" " * (-len(values) % 4)  # so that the tensors begin where numbers may begin
     content = len(values).to_bytes(4, "little") + values + packed.bytes
     deflate = zlib.compressobj(9, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)  # the best for tensors
@@ -78,10 +81,9 @@ class _Packed:
         self.numbers += array.size
         about: dict[str, Any] = {"shape": list(array.shape)}
         if array.dtype.kind != "f":
-            smallest = (t for t in ("uint8", "uint16", "int32") if _fits(array, t))
-            array = array.astype(next(smallest))
+            array = _smallest(array)
         elif array.ndim < 2:
-            array = array.astype(np.float16)
+            array = _half(array)
         else:
             array, scale = _whole(array.astype(np.float32), self.levels)
             about["scale"] = self._append(scale)
@@ -99,18 +101,31 @@ def _array(thing: np.ndarray | torch.Tensor) -> np.ndarray:
     return np.asarray(thing.detach().cpu() if hasattr(thing, "detach") else thing)
 
 
-def _fits(array: np.ndarray, kind: str) -> bool:
-    limits = np.iinfo(kind)
-    return not array.size or (limits.min <= array.min() and array.max() <= limits.max)
+def _smallest(array: np.ndarray) -> np.ndarray:
+    """Return whole numbers in the smallest type that holds them."""
+    least, most = (array.min(), array.max()) if array.size else (0, 0)
+    for kind in ("uint8", "uint16", "int32"):
+        if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
+            return array.astype(kind)
+    raise ValueError(f"expected whole numbers of 32 bits, got some from {least} to {most}")
+
+
+def _half(array: np.ndarray) -> np.ndarray:
+    """Return numbers as float16."""
+    if not (np.abs(array) < 65_504).all():
+        raise ValueError("expected numbers within ±65,504, the range of float16, and no NaN")
+    return array.astype(np.float16)
 
 
 def _whole(array: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a tensor (n, …) as whole numbers, and the scale (n,) of each row."""
-    checks.integers(1, levels=levels)
-    if levels > 127:
-        raise ValueError(f"levels must be at most 127, got {levels!r}")
+    if not 1 <= levels <= 127:
+        raise ValueError(f"expected levels from 1 to 127, which a byte holds, got {levels!r}")
     rows = array.reshape(len(array), -1)
-    scale = (np.abs(rows).max(axis=1) / levels).astype(np.float16)
+    largest = np.abs(rows).max(axis=1)
+    scale = _half(largest / levels)
+    if small := largest[(scale == 0) & (largest > 0)].tolist():
+        raise ValueError(f"expected rows of zeros or with larger numbers, got one below {small[0]}")
     scale[scale == 0] = 1
     whole = np.clip(np.rint(rows / scale[:, None].astype(np.float32)), -levels, levels)
     return whole.astype(np.int8).reshape(array.shape), scale

@@ -49,15 +49,12 @@ def loss_curve(
 ) -> Axes:
     """Return the axes of loss against epochs, one line a run, and the floor as a dashed line.
 
-    Args: losses: values at even distances over all epochs, or a dictionary label -> values;
-    smooth: number of values in a running mean; unit: of the loss, for the axis label.
-    Raises: ValueError if there is nothing to draw or smooth < 1.
+    Args:
+        losses: values at even distances over all epochs, or a dictionary label -> values.
+        smooth: number of values in a running mean.
+        unit: of the loss, for the axis label.
     """
     runs = losses if isinstance(losses, Mapping) else {"": losses}
-    if not runs or any(len(values) == 0 for values in runs.values()):
-        raise ValueError("loss_curve needs at least one loss a run, given none")
-    if smooth < 1:
-        raise ValueError(f"smooth must be at least 1, given {smooth}")
     _, ax = plt.subplots()
     for label, values in runs.items():
         width = min(smooth, len(values))
@@ -80,13 +77,11 @@ def heat_map(
     label: str,
     digits: int | None = None,
 ) -> Axes:
-    """Return a (rows, columns) matrix as colored cells with a labeled scale, numbers if asked.
-
-    Raises: ValueError if the matrix does not have one name a row and a column.
-    """
+    """Return a (rows, columns) matrix as colored cells with a labeled scale, numbers if asked."""
     matrix = np.asarray(matrix, float)
     if matrix.shape != (len(rows), len(columns)):
-        raise ValueError(f"{len(rows)} x {len(columns)} names for a matrix of {matrix.shape}")
+        expected = f"a matrix of {len(rows)} rows and {len(columns)} columns"
+        raise ValueError(f"expected {expected}, as there are names for, got shape {matrix.shape}")
     _, ax = plt.subplots(figsize=(2.6 + 0.55 * len(columns), max(2.4, 1.2 + 0.4 * len(rows))))
     image = ax.imshow(matrix, aspect="auto")
     ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
@@ -104,17 +99,15 @@ def heat_map(
 def image_rows(rows: Mapping[str, np.ndarray | torch.Tensor], *, size: float = 0.75) -> Figure:
     """Return a figure of gray images, one labeled row below another.
 
-    Args: rows: label -> images (n, height, width) or (n, 1, height, width), 0 black to 1 white;
-    size: of an image, in inches. Raises: ValueError if there is none, or for other shapes.
+    Args:
+        rows: label -> images (n, height, width) or (n, 1, height, width), 0 black to 1 white.
+        size: of an image, in inches.
     """
     pictures = {label: np.asarray(images, float) for label, images in rows.items()}
     pictures = {k: v[:, 0] if v.ndim == 4 and v.shape[1] == 1 else v for k, v in pictures.items()}
-    shapes = {label: images.shape for label, images in pictures.items()}
-    if not shapes or any(len(shape) != 3 or shape[0] == 0 for shape in shapes.values()):
-        raise ValueError(f"each row must hold images (n, height, width), got {shapes}")
-    most = max(shape[0] for shape in shapes.values())
-    figsize = (size * most + 0.11 * max(map(len, shapes)), size * len(shapes))
-    figure, axes = plt.subplots(len(shapes), figsize=figsize, squeeze=False)
+    most = max(len(images) for images in pictures.values())
+    figsize = (size * most + 0.11 * max(map(len, pictures)), size * len(pictures))
+    figure, axes = plt.subplots(len(pictures), figsize=figsize, squeeze=False)
     for ax, (label, images) in zip(axes[:, 0], pictures.items(), strict=True):
         # One image a row, as axes take long to draw: a tile is a picture and the gap after it.
         gap = -(-images.shape[2] // 10)

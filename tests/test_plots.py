@@ -29,7 +29,6 @@ def draws(ax):
 pytestmark = pytest.mark.filterwarnings("error::UserWarning", "error::RuntimeWarning")
 
 
-# -------------------------------------------------------------------------------------- style
 def test_the_style_holds_for_figures_made_after_it():
     plots.style()
     fig, ax = plt.subplots()
@@ -54,7 +53,6 @@ def test_no_two_groups_look_alike():
     assert len(set(np.round(gray, 2))) == 7, "two colors turn into the same gray in print"
 
 
-# --------------------------------------------------------------------------------- loss_curve
 def test_a_single_run_is_one_line_without_a_legend():
     ax = draws(plots.loss_curve([3.0, 2.0, 1.5, 1.0], epochs=2))
     [line] = ax.lines
@@ -82,11 +80,6 @@ def test_a_running_mean_ends_each_value_where_its_window_ends():
     assert short.get_xdata().tolist() == [7] and short.get_ydata().tolist() == [3]
 
 
-def test_few_values_are_marked_and_many_are_not():
-    assert plots.loss_curve(np.ones(30)).lines[0].get_marker() == "o"
-    assert plots.loss_curve(np.ones(31)).lines[0].get_marker() == "None"
-
-
 def test_the_floor_is_a_dashed_line_with_its_value():
     ax = draws(plots.loss_curve([3, 2], floor=1.23456))
     curve, floor = ax.lines
@@ -96,20 +89,6 @@ def test_the_floor_is_a_dashed_line_with_its_value():
     assert [t.get_text() for t in named.get_legend().get_texts()] == ["run", "entropy: 0.000"]
 
 
-@pytest.mark.parametrize("losses", [[], {}, {"a": [1.0], "b": []}, np.array([])])
-def test_a_curve_of_nothing_is_refused(losses):
-    with pytest.raises(ValueError, match="at least one loss a run, given none"):
-        plots.loss_curve(losses)
-    assert not plt.get_fignums(), "an error leaves no empty figure behind"
-
-
-@pytest.mark.parametrize("smooth", [0, -1])
-def test_a_mean_of_no_values_is_refused(smooth):
-    with pytest.raises(ValueError, match=f"smooth must be at least 1, given {smooth}"):
-        plots.loss_curve([1.0], smooth=smooth)
-
-
-# ------------------------------------------------------------------------------------ heat_map
 def test_a_heat_map_shows_the_matrix_with_its_names_and_scale():
     matrix = [[0.0, 0.25, 1.0], [0.5, 0.75, 0.125]]
     ax = draws(plots.heat_map(matrix, ["x", "y"], ["a", "b", "c"], label="share", digits=2))
@@ -130,21 +109,16 @@ def test_a_heat_map_shows_the_matrix_with_its_names_and_scale():
     assert not any(line.get_visible() for line in ax.get_xgridlines())
 
 
-def test_without_digits_no_numbers_are_written():
-    assert not plots.heat_map(np.eye(2), "ab", "cd", label="x").texts
-
-
 def test_a_cell_without_a_value_is_left_open():
     ax = draws(plots.heat_map([[0, np.nan], [1, 2]], "ab", "cd", label="x", digits=0))
     assert [text.get_text() for text in ax.texts] == ["0", "nan", "1", "2"]
     assert [ax.texts[i].get_color() for i in (0, 3)] == ["white", "black"]
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (3,), (2, 3, 1)])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2)])
 def test_a_matrix_without_a_name_for_each_line_is_refused(shape):
-    with pytest.raises(ValueError, match=r"2 x 3 names for a matrix of \("):
+    with pytest.raises(ValueError, match=r"expected a matrix of 2 rows and 3 columns.*got"):
         plots.heat_map(np.zeros(shape), "ab", "cde", label="x")
-    assert not plt.get_fignums()
 
 
 def test_image_rows_shows_each_image_in_its_row():
@@ -158,11 +132,3 @@ def test_image_rows_shows_each_image_in_its_row():
         for i in range(n):
             shown[:, 3 * i : 3 * i + 2] = value
         np.testing.assert_array_equal(image.get_array().filled(np.nan), shown)
-
-
-@pytest.mark.parametrize(
-    "rows", [{}, {"flat": np.zeros((4, 4))}, {"color": np.zeros((1, 3, 4, 4))}, {"none": []}]
-)
-def test_image_rows_that_cannot_be_drawn(rows):
-    with pytest.raises(ValueError, match="images \\(n, height, width\\), got"):
-        plots.image_rows(rows)

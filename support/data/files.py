@@ -1,26 +1,20 @@
-"""Files of data sets: looked for, downloaded, and proved right before anything reads them.
+"""Files of data sets: found or downloaded, and checked before anything reads them.
 
-pooch downloads a file into its place, whole and with the right SHA-256, or leaves no trace. Added
-here are what it lacks: several addresses for a file, https alone, bounds of size and of time.
+pooch downloads and unpacks. Added here: several mirrors for a file, https only, and a checksum of
+the content, whatever it comes packed in.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import gzip
 import hashlib
-import io
 import json
 import os
-import shutil
 import tempfile
-import time
-import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urljoin
@@ -30,22 +24,18 @@ from support import profile
 if TYPE_CHECKING:
     import requests
 
-# Seconds without a byte after which an address is given up, and the mean speed in bytes a second
-# below which it is too: together they bound the time that any can take.
-TIMEOUT = 20.0
-SLOWEST = 10_000
-# The most bytes that are taken for a zip archive, of which the catalog knows one member only.
-LARGEST_ARCHIVE = 1_000_000_000
+TIMEOUT = 20.0  # seconds without a byte, after which the next mirror is tried
 # wikitext.smerity.com, for one, refuses the names under which Python's libraries call.
 HEADERS = {"User-Agent": "pretraining-by-hand/1 (course)", "Accept-Encoding": "identity"}
-# Smaller files have come before anybody could read a progress bar.
-WORTH_A_BAR = 1_000_000
+WORTH_A_BAR = 1_000_000  # bytes; smaller files arrive before a progress bar could be read
 
 
 class DownloadError(RuntimeError):
-    """No address gave the file; reasons has a pair for each, (address, why), as the message does.
+    """No address gave the file; the message has a line for each, and says what to do instead.
 
-    The message says the ways on, too.
+    Attributes:
+        path: of the file, relative to the data folder.
+        reasons: a pair (address, what went wrong) for each address.
     """
 
     def __init__(self, path: str, reasons: Sequence[tuple[str, str]]):
@@ -56,7 +46,7 @@ class DownloadError(RuntimeError):
             *[f"  {url}: {reason}" for url, reason in reasons],
             f"Ways on: {put}"
             + ("" if folder else " and set PRETRAIN_DATA_DIR to that FOLDER")
-            + '; or, where the course carries a stand-in, ask for source="embedded".',
+            + '; or, where the course has embedded data instead, ask for source="embedded".',
         ]
         super().__init__("\n".join(lines))
         self.path = path
@@ -65,12 +55,15 @@ class DownloadError(RuntimeError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set, what proves it right, and the addresses that have it.
+    """A file of a data set, its checksum, and the addresses that have it.
 
-    path is relative to the data folder and to the cache; size (bytes) and sha256 (hexadecimal)
-    are those of the content. An address that ends in .gz has it packed by gzip; one such as
-    https://host/archive.zip#folder/name has it as that member of a zip archive, and #*/*.txt as all
-    members with such names, `joined`; of what is at https://host/name#head it is the beginning.
+    Attributes:
+        path: relative to the data folder and to the cache.
+        size: of the unpacked content, in bytes.
+        sha256: of the unpacked content, in hexadecimal.
+        urls: where to get it. The file at an address ending in .gz is unpacked. What follows a "#"
+            is the member of a zip archive; with a "*", all members of such names, `joined`; for
+            "#head", the file is the beginning of what is there.
     """
 
     path: str
@@ -83,9 +76,9 @@ class DataFile:
         digest, size = hashlib.sha256(), 0
         try:
             with _opened(path) as stream:
-                while piece := stream.read(1 << 20):
-                    digest.update(piece)
-                    size += len(piece)
+                while chunk := stream.read(1 << 20):
+                    digest.update(chunk)
+                    size += len(chunk)
         except (OSError, EOFError, zlib.error) as error:
             return f"cannot be read ({error})"
         if size != self.size:
@@ -94,17 +87,21 @@ class DataFile:
         return "" if found == self.sha256 else f"SHA-256 {found} instead of {self.sha256}"
 
 
-def locate(files: Sequence[DataFile]) -> tuple[list[Path], str]:
-    """Return where the files of a data set lie, each proved right, and their origin.
+def locate(files: Sequence[DataFile], *, packed: bool = True) -> tuple[list[Path], str]:
+    """Return the paths of files whose checksums are right, and where they come from.
 
-    They are taken from PRETRAIN_DATA_DIR if it has them all, where each may also be packed by
-    gzip, with .gz at the end of its name: origin "folder". Otherwise they are taken from the cache,
-    "cache", into which those that it lacks are downloaded, "download".
-    Raises: ValueError if PRETRAIN_DATA_DIR is no folder or holds a wrong file, which is left
-    alone because it is the user's; DownloadError if no address gives a file.
+    Args:
+        files: of one data set.
+        packed: whether files of the reader's own may be packed by gzip, named as here plus ".gz".
+    Returns:
+        The paths, and their origin: "folder" if PRETRAIN_DATA_DIR has them all, else "cache" or,
+        if one had to be fetched, "download".
+    Raises:
+        ValueError: PRETRAIN_DATA_DIR is no folder, or has a wrong file, which is left alone.
+        DownloadError: no address gives one of the files.
     """
-    if given := _given(files):
-        return given, "folder"
+    if own := _own_files(files, packed):
+        return own, "folder"
     cache = cache_dir()
     paths = [cache / file.path for file in files]
     missing = [file for file, path in zip(files, paths, strict=True) if file.fault(path)]
@@ -119,26 +116,47 @@ def read(path: Path) -> bytes:
         return stream.read()
 
 
-def joined(members: Mapping[str, bytes]) -> bytes:
-    """Return the files of an archive as one, in the order of their names, "== name" before each."""
-    return b"".join(b"== %s\n%s\n" % (name.encode(), members[name]) for name in sorted(members))
+def joined(folder: Path, pattern: str) -> bytes:
+    """Return the files below a folder as one, ordered by name, a line "== name" before each."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern))
+    return b"".join(b"== %s\n%s\n" % (n.encode(), (folder / n).read_bytes()) for n in names)
 
 
-def fetch(file: DataFile, url: str, folder: Path) -> Path:
-    """Put a file below a folder from one of its addresses, and return its path.
-
-    What lies there already, if it is the right file, is kept; otherwise it is replaced.
-    Raises: an exception of any kind, of the network, the archive or the disk; nothing is left then.
-    """
+def fetch(file: DataFile, url: str, folder: Path) -> None:
+    """Put a file below a folder, from one of its addresses: all of it, or nothing and an error."""
     import pooch
 
-    # It would write each path on this machine into the output of a notebook.
-    pooch.get_logger().setLevel("WARNING")
+    pooch.get_logger().setLevel("WARNING")  # it would print this machine's paths in a notebook
+    address, _, part = url.partition("#")
+    _require_https(address)
+    headers, unpack = HEADERS, None
+    if part == "head":
+        headers = HEADERS | {"Range": f"bytes=0-{file.size - 1}"}
+    elif part:
+        unpack = pooch.Unzip(members=[part.partition("/*")[0]])
+    elif address.endswith(".gz"):
+        unpack = pooch.Decompress(method="gzip")
+    download = pooch.HTTPDownloader(
+        progressbar=profile.progress_enabled() and file.size > WORTH_A_BAR,
+        headers=headers,
+        timeout=TIMEOUT,
+        hooks={"response": _check_redirect},
+    )
     path = folder / file.path
     path.parent.mkdir(parents=True, exist_ok=True)
-    answer = partial(_answer, size=file.size)
-    pooch.retrieve(url, f"sha256:{file.sha256}", path.name, path.parent, downloader=answer)
-    return path
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as work:
+        found = pooch.retrieve(address, None, "download", work, unpack, download)
+        if part == "head":
+            os.truncate(found, file.size)  # a server may ignore the range
+        elif part:
+            unzipped = Path(work, "download.unzip")
+            found = unzipped / part
+            if "*" in part:
+                found = unzipped / "joined"
+                found.write_bytes(joined(unzipped, part))
+        if fault := file.fault(Path(found)):
+            raise ValueError(fault)
+        os.replace(found, path)
 
 
 def cache_dir() -> Path:
@@ -149,13 +167,20 @@ def cache_dir() -> Path:
     return Path(given).expanduser() if given else pooch.os_cache("pretraining-by-hand")
 
 
+def data_dir() -> Path | None:
+    """Return the folder that PRETRAIN_DATA_DIR names, if any."""
+    given = os.environ.get("PRETRAIN_DATA_DIR")
+    return Path(given).expanduser() if given else None
+
+
 @contextmanager
 def whole_file(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Yield a file to write bytes to, which takes its name only when it is complete.
 
-    After an error the file that had the name is as it was, and nothing else is left.
+    After an error the file that had the name is as it was, and nothing else is left. A symbolic
+    link stays one: the file that it names is written.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -176,14 +201,8 @@ def read_json(path: Path) -> dict:
         raise ValueError(f"{path} is damaged ({error}): {reason}") from error
 
 
-def data_dir() -> Path | None:
-    """Return the folder that PRETRAIN_DATA_DIR names, if any."""
-    given = os.environ.get("PRETRAIN_DATA_DIR")
-    return Path(given).expanduser() if given else None
-
-
-def _given(files: Sequence[DataFile]) -> list[Path]:
-    """Return where the files lie in PRETRAIN_DATA_DIR, proved right; [] if it lacks one."""
+def _own_files(files: Sequence[DataFile], packed: bool) -> list[Path]:
+    """Return where PRETRAIN_DATA_DIR has the files, [] if it lacks one."""
     folder = data_dir()
     if not folder:
         return []
@@ -191,10 +210,10 @@ def _given(files: Sequence[DataFile]) -> list[Path]:
         raise ValueError(f"PRETRAIN_DATA_DIR must name a folder, got {str(folder)!r}")
     paths = []
     for file in files:
-        plain, packed = folder / file.path, folder / f"{file.path}.gz"
-        if not plain.is_file() and not packed.is_file():
-            return []
-        paths.append(plain if plain.is_file() else packed)
+        candidates = [folder / file.path, folder / f"{file.path}.gz"][: 1 + packed]
+        paths += [path for path in candidates if path.is_file()][:1]
+    if len(paths) < len(files):
+        return []
     for file, path in zip(files, paths, strict=True):
         if fault := file.fault(path):
             raise ValueError(f"{path} is not the {file.path} that it should be: {fault}")
@@ -215,34 +234,6 @@ def _download(file: DataFile, folder: Path) -> None:
     raise DownloadError(file.path, reasons)
 
 
-def _answer(url: str, target: str, _: object, size: int) -> None:
-    """Write the content of so many bytes that an address has into a file, as pooch asks."""
-    address, _, member = url.partition("#")
-    bar = profile.progress_enabled() and size > WORTH_A_BAR
-    with open(target, "wb") as file:
-        if member == "head":
-            with suppress(_EnoughError):
-                _request(address, file, size, bar, head=True)
-        elif member or address.endswith(".gz"):
-            with tempfile.TemporaryFile(dir=Path(target).parent) as packed:
-                _request(address, packed, LARGEST_ARCHIVE if member else size, bar)
-                with _unpacked(packed, member, size) as content:
-                    shutil.copyfileobj(content, _Bounded(file, size))
-        else:
-            _request(address, file, size, bar)
-        if file.tell() != size:
-            raise ValueError(f"{file.tell():,} bytes instead of {size:,}")
-
-
-def _request(address: str, file: BinaryIO, most: int, bar: bool, head: bool = False) -> None:
-    """Write what an address answers, which is at most so many bytes, or its head, into a file."""
-    import pooch
-
-    _require_https(address)
-    options = {"headers": HEADERS, "timeout": TIMEOUT, "hooks": {"response": _check_redirect}}
-    pooch.HTTPDownloader(progressbar=bar, **options)(address, _Bounded(file, most, head), None)
-
-
 def _check_redirect(response: requests.Response, **_: object) -> None:
     _require_https(urljoin(response.url, response.headers.get("location", "")))
 
@@ -250,52 +241,6 @@ def _check_redirect(response: requests.Response, **_: object) -> None:
 def _require_https(address: str) -> None:
     if not address.startswith("https://"):
         raise ValueError(f"{address} is refused, as it is not https")
-
-
-class _EnoughError(Exception):
-    """All bytes that were wanted have come."""
-
-
-class _Bounded:
-    """A file that takes no more than so many bytes, and none from who sends them too slowly."""
-
-    def __init__(self, file: BinaryIO, most: int, head: bool = False):
-        self.file, self.most, self.head = file, most, head
-        self.start = time.monotonic()
-
-    def write(self, data: bytes) -> None:
-        if self.head:
-            data = data[: self.most - self.file.tell()]
-        self.file.write(data)
-        size, seconds = self.file.tell(), time.monotonic() - self.start
-        if self.head and size == self.most:
-            raise _EnoughError
-        if size > self.most:
-            raise ValueError(f"more than the {self.most:,} bytes expected")
-        if seconds > TIMEOUT + size / SLOWEST:
-            raise TimeoutError(f"{size:,} bytes in {seconds:.0f} s are too few")
-
-    def flush(self) -> None:
-        self.file.flush()
-
-
-@contextmanager
-def _unpacked(packed: BinaryIO, member: str, most: int) -> Iterator[BinaryIO]:
-    """Yield the content of members of a zip archive, or with no name that of a gzip file."""
-    packed.seek(0)
-    if member:
-        with zipfile.ZipFile(packed) as archive:
-            if "*" in member:
-                names = fnmatch.filter(archive.namelist(), member)
-                if sum(archive.getinfo(name).file_size for name in names) > most:
-                    raise ValueError(f"more than the {most:,} bytes expected")
-                yield io.BytesIO(joined({name: archive.read(name) for name in names}))
-            else:
-                with archive.open(member) as content:
-                    yield content
-    else:
-        with gzip.open(packed) as content:
-            yield content
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from support import checks, profile
+from support import profile
 
 
 def image_batches(
@@ -14,17 +14,15 @@ def image_batches(
 ) -> Callable[[int], Iterator[torch.Tensor]]:
     """Return a function from the epoch to its batches, in an order that the epoch determines.
 
-    Args: images (N, 28, 28) uint8, of any height and width. They are put on the device (default
-    profile.device()) once; a batch becomes numbers there.
-    Batches: (B, 1, 28, 28) float32 from 0 to 1; the last may be shorter.
-    Raises: ValueError for other images, or a batch size below 1.
+    Args:
+        images: (N, height, width) uint8, moved to the device once.
+        batch_size: B; the last batch may be smaller.
+        device: default profile.device().
+    Returns:
+        A function that yields batches (B, 1, height, width) float32, from 0 to 1.
     """
-    if not isinstance(images, torch.Tensor):
-        raise ValueError(f"images must be a tensor, got {type(images).__name__}")
-    if images.dim() != 3 or images.dtype != torch.uint8 or not len(images):
-        given = f"{tuple(images.shape)} {images.dtype}"
-        raise ValueError(f"images must be (N, height, width) uint8, got {given}")
-    checks.integers(1, batch_size=batch_size)
+    if images.dtype != torch.uint8:
+        raise ValueError(f"expected images as uint8, 0 to 255, got {images.dtype}")
     images = images.to(device or profile.device())
 
     def batches(epoch: int) -> Iterator[torch.Tensor]:
@@ -36,5 +34,5 @@ def image_batches(
 
 
 def to_unit(images: torch.Tensor) -> torch.Tensor:
-    """Return images (N, 28, 28) uint8 as (N, 1, 28, 28) float32 from 0 to 1."""
+    """Return images (N, height, width) uint8 as (N, 1, height, width) float32 from 0 to 1."""
     return images[:, None].float().div_(255)

@@ -19,20 +19,19 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, combinations
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from support import checks
 
 
 def _parts(path: Path) -> dict[str, str]:
     """Return the parts of ToyWorld's file by name, those that a line `@name` asks for put in."""
     _, *parts = re.split(r"^== (.+)\n", path.read_text(encoding="utf-8"), flags=re.M)
     texts = {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
-    put_in = partial(re.sub, r"^@(\w+)$", lambda line: texts[line[1]], flags=re.M)
-    return {name: put_in(text) for name, text in texts.items()}
+    return {
+        name: re.sub(r"^@(\w+)$", lambda line: texts[line[1]], text, flags=re.M)
+        for name, text in texts.items()
+    }
 
 
 def _all(kind: str) -> dict[str, str]:
@@ -56,8 +55,8 @@ class Choice:
     """A distribution over a few items with integer weights; its entropy is in nats."""
 
     def __init__(self, items: Sequence[Any], weights: Sequence[int]):
-        if not items or min(weights) <= 0:
-            raise ValueError(f"a choice needs items with weights above 0, not {weights}")
+        if min(weights) <= 0:
+            raise ValueError(f"expected weights above 0, got {weights}")
         total = sum(weights)
         self.items = tuple(items)
         self.probs = tuple(weight / total for weight in weights)
@@ -85,10 +84,7 @@ def zipf(items: Sequence[Any], shift: int = 0) -> Choice:
 
 
 class Kind:
-    """One table: a prior over its records, and each record's options for each field.
-
-    Raises: ValueError if a record has too few or too many fields, or an option twice.
-    """
+    """One table: a prior over its records, and each record's options for each field."""
 
     def __init__(self, name: str, table: str):
         fields, *lines = [line.split() for line in re.split(r"[\n|]", table.strip())]
@@ -106,10 +102,12 @@ class Kind:
 
     @staticmethod
     def _record(fields: Sequence[str], values: Sequence[str]) -> dict[str, Choice]:
-        options = [value.split(",") for value in values]
-        if len(values) != len(fields) or any(len(set(o)) < len(o) for o in options):
-            raise ValueError(f"a record {values} should have the fields {fields}, no option twice")
-        record = {field: zipf(words) for field, words in zip(fields, options, strict=True)}
+        record = {}
+        for field, value in zip(fields, values, strict=True):
+            options = value.split(",")
+            if len(set(options)) < len(options):
+                raise ValueError(f"an option of {values} is given twice")
+            record[field] = zipf(options)
         record["a"] = zipf(["an" if values[0][0] in "aeiou" else "a"])
         if "he" in record:
             pronouns = _PRONOUNS[record["he"].items[0]]
@@ -126,7 +124,7 @@ class Kind:
 
 
 class Slot(NamedTuple):
-    """A place in a pattern: one word, taken from a field of the record drawn for a kind."""
+    """A position in a pattern: one word, from a field of the record drawn for a kind."""
 
     kind: Kind
     field: str
@@ -135,8 +133,7 @@ class Slot(NamedTuple):
 class Pattern:
     """A sentence with slots, such as "{country.capital} is the capital of {country} .".
 
-    `kinds` are those it names, `words` the sets of words that can stand at its positions.
-    Raises: ValueError for a slot that no table has, or a "." elsewhere than at the end.
+    `kinds` are those it names, `words` the sets of words that are possible at its positions.
     """
 
     def __init__(self, text: str, kinds: Mapping[str, Kind]):
@@ -149,7 +146,7 @@ class Pattern:
             for token in self.tokens
         ]
         if "." in self.tokens[:-1] or self.tokens[-1] != ".":
-            raise ValueError(f"a pattern has one '.', a word of its own at the end, not {text!r}")
+            raise ValueError(f"expected one '.', as the last word, got the pattern {text!r}")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -159,9 +156,7 @@ class Pattern:
         if not set(token) & set("{}"):
             return token
         name, _, field = token[1:-1].partition(".")
-        kind = kinds.get(name)
-        if kind is None or (field or kind.first) not in kind.likelihood:
-            raise ValueError(f"no table has a field for {token!r}")
+        kind = kinds[name]
         return Slot(kind, field or kind.first)
 
     def write(self, uniform: Callable[[], float], records: dict[str, int]) -> str:
@@ -231,7 +226,8 @@ class Paragraph:
 class ToyWorld:
     """A language: tables, weighted sentence patterns, and paragraph patterns by topic.
 
-    Raises: ValueError if some sentence could be made in two ways.
+    Raises:
+        ValueError: some sentence could be made in two ways.
     """
 
     # How many sentences a paragraph has.
@@ -264,7 +260,7 @@ class ToyWorld:
 
     def sentences(self, seed: int = 0, n: int = 20_000) -> list[str]:
         """Return n independent sentences: the first n of an endless list that the seed fixes."""
-        uniform = _uniform(seed, n)
+        uniform = random.Random(int(seed)).random  # the same numbers in every version of Python
         return [self.patterns.draw(uniform).write(uniform, {}) for _ in range(n)]
 
     def text(self, seed: int = 0, n: int = 20_000) -> str:
@@ -273,7 +269,7 @@ class ToyWorld:
 
     def paragraphs(self, seed: int = 0, n: int = 4_000) -> list[Paragraph]:
         """Return n independent paragraphs; each topic is equally likely."""
-        uniform = _uniform(seed, n)
+        uniform = random.Random(int(seed)).random
         topics = Choice(range(len(self.topics)), [1] * len(self.topics))
         made = []
         for _ in range(n):
@@ -299,19 +295,22 @@ class ToyWorld:
     def log_prob(self, sentence: str) -> float:
         """Return the log-probability of a sentence in nats.
 
-        Raises: ValueError naming the first token at which no sentence continues.
+        Raises:
+            ValueError: there is no such sentence.
         """
         tokens = sentence.split()
         for pattern, _, prob in self._matches(tokens):
             if len(pattern) == len(tokens):
                 return math.log(prob)
-        raise self._refusal(tokens)
+        raise ValueError(f"the grammar has no sentence {sentence!r}")
 
     def next_token_log_probs(self, prefix: Sequence[str]) -> dict[str, float]:
         """Return the log-probability of each token that can follow, in a stream of sentences.
 
-        Args: prefix, tokens; what precedes its last full stop has no influence.
-        Raises: ValueError naming the first token at which no sentence continues.
+        Args:
+            prefix: tokens; what precedes its last full stop has no influence.
+        Raises:
+            ValueError: no sentence begins so.
         """
         tokens = list(prefix)
         while "." in tokens:
@@ -321,15 +320,17 @@ class ToyWorld:
             for word, share in pattern.next_word(len(tokens), beliefs).items():
                 chances[word] = chances.get(word, 0.0) + prob * share
         if not chances:
-            raise self._refusal(tokens)
+            raise ValueError(f"the grammar has no sentence that begins {' '.join(tokens)!r}")
         total = sum(chances.values())
         return {word: math.log(chance / total) for word, chance in chances.items()}
 
     def entropy_per_token(self, end_tokens: int = 0) -> float:
         """Return the entropy of independent sentences in nats per token, full stops counted.
 
-        It is the lowest expected loss that any model can reach. `end_tokens` counts the marks that
-        a data set adds to each sentence: after a full stop they are certain, and cost nothing.
+        It is the lowest expected loss that any model can reach.
+        Args:
+            end_tokens: marks that a data set adds to each sentence: after a full stop they are
+                certain, so they add to the number of tokens alone.
         """
         patterns = self.patterns
         entropy = patterns.entropy + patterns.mean(Pattern.entropy)
@@ -338,8 +339,8 @@ class ToyWorld:
     def grammar(self) -> dict[str, Any]:
         """Return how sentences are made, as plain lists for a program in another language.
 
-        "kinds" holds, for each kind and field, the options of every record, which have the chances
-        of zipf; "patterns" holds chances and tokens, each token a word or a slot [kind, field].
+        "kinds" holds, for each kind and field, the options of every record, with the probabilities
+        of zipf; "patterns" holds probabilities and tokens, each a word or a slot [kind, field].
         """
         used = {slot for pattern in self.patterns.items for slot in pattern.slots}
         kinds: dict[str, dict[str, list]] = {}
@@ -383,17 +384,6 @@ class ToyWorld:
 
     def _first_word(self, kind: str, record: int) -> str:
         return self.kinds[kind].words(self.kinds[kind].first)[record]
-
-    def _refusal(self, tokens: Sequence[str]) -> ValueError:
-        for n, token in enumerate(tokens):
-            if not any(self._matches(tokens[: n + 1])):
-                return ValueError(f"no sentence continues {' '.join(tokens[:n])!r} with {token!r}")
-        return ValueError(f"no sentence ends after {' '.join(tokens)!r}")
-
-
-def _uniform(seed: int, n: int) -> Callable[[], float]:
-    checks.integers(0, seed=seed, n=n)
-    return random.Random(int(seed)).random  # Python promises the same numbers in every version
 
 
 _WORLD = ToyWorld(TABLES, SENTENCES, _PATTERNS)
