@@ -17,16 +17,8 @@ from support.text.wordpiece import SPECIALS, WordPieceTokenizer
 from support.vectors.word_vectors import WordVectors
 
 # What a file of each kind could hold in the wrong place.
-ALIEN = [b"\0", b"\n", b"\r\n", b" ", b"nan", b"1e999", b"-1", b"99999999999", b"\xff", b"\xc3"]
-ALIEN += [
-    b"\xed\xa0\x80",
-    b"[",
-    b"{}",
-    b"null",
-    b'"',
-    b"##",
-    *"\ufeff \u2028 é שלום".encode().split(),
-]
+ALIEN = [b"", b"\0", b"\n", b" ", b"nan", b"1e999", b"-1", b"99999999999", b"\xff", b"\xed\xa0\x80"]
+ALIEN += [b"[", b"{}", b'"', b"##", *"\ufeff \u2028 é שלום".encode().split()]
 
 
 def text(path):
@@ -45,8 +37,7 @@ def vocabulary(path):
 
 
 def gpt(path):
-    model = pretrained.load_gpt(path.parent)
-    assert isinstance(model, GPT)
+    assert isinstance(pretrained.load_gpt(path.parent), GPT)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +77,7 @@ def test_a_broken_file_is_read_or_refused_by_name(good, name):
     def broken(data):
         at = data.draw(st.integers(0, len(whole)))
         end = data.draw(st.sampled_from([at, at + 1, at + 9, len(whole)]))
-        (good / name).write_bytes(
-            whole[:at] + data.draw(st.sampled_from([b"", *ALIEN])) + whole[end:]
-        )
+        (good / name).write_bytes(whole[:at] + data.draw(st.sampled_from(ALIEN)) + whole[end:])
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -124,29 +113,3 @@ def test_a_text_is_read_to_the_letter_or_refused_with_its_position(content, expe
     else:
         with pytest.raises(ValueError, match=f"^x .*{expected}"):
             readers.text(content, "x")
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"\xef\xbb\xbfa 1 2\nb 3 4\n", ["a", "b"]),
-        (b"\xef\xbb\xbf2 2\na 1 2\nb 3 4\n", ["a", "b"]),
-        (b"a 1 2\n. . . 3 4\n", ["a", ". . ."]),
-        ("a 1 2\n\x85 3 4\n\u2028 5 6\n".encode(), ["a", "\x85", "\u2028"]),
-        (b"a 1 2\r\nb 3 4", ["a", "b"]),
-        (b"a 1 2\nb 3\n", "line 2"),
-        (b"a 1 2\nb 3 x\n", "line 2"),
-        (b"a 1 2\nb nan 4\n", "line 2"),
-        (b"a 1 2\nb 1e39 4\n", "line 2"),
-        (b"3 2\na 1 2\nb 3 4\n", "promises 3"),
-        (b"1 2\na 1 2\nb 3 4\n", "promises 1"),
-        (b"", ""),
-    ],
-)
-def test_vectors_are_read_or_refused_with_the_line(tmp_path, content, words):
-    (tmp_path / "v").write_bytes(content)
-    if isinstance(words, list):
-        assert WordVectors.load(tmp_path / "v").words == words
-    else:
-        with pytest.raises(ValueError, match=f"{tmp_path / 'v'}.*{words}"):
-            WordVectors.load(tmp_path / "v")

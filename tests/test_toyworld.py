@@ -225,17 +225,9 @@ def test_paragraphs_keep_their_person_and_topics_are_balanced(default_paragraphs
 
 def test_analogies(default_sentences):
     sections = toyworld.analogies()
-    for section, question in {
-        "capital-country": "paris france tokyo japan",
-        "family": "king queen uncle aunt",
-        "comparative": "good better bad worse",
-        "superlative": "old oldest good best",
-        "past-tense": "walk walked go went",
-        "present-participle": "play playing run running",
-        "nationality": "france french egypt egyptian",
-        "plural": "cat cats mouse mice",
-    }.items():
-        assert tuple(question.split()) in sections[section]
+    assert ("paris", "france", "tokyo", "japan") in sections["capital-country"]
+    assert ("old", "oldest", "good", "best") in sections["superlative"]
+    assert ("cat", "cats", "mouse", "mice") in sections["plural"]
     counts = Counter(tokens_of(default_sentences))
     for section, questions in sections.items():
         assert len(questions) == len(set(questions)) >= 300, section
