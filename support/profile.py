@@ -8,7 +8,7 @@ import random
 import time
 from dataclasses import make_dataclass
 from functools import cache
-from textwrap import TextWrapper
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,11 +42,8 @@ def settings(*, real: bool = True, **values: Any) -> Any:
     """
     chosen = _chosen("settings", values, PROFILES.index(name() if real else "smoke"))
     origin = "" if real or name() == "smoke" else " (smoke's values, as the real data are missing)"
-    # No line breaks within an item.
-    items = [f"{key} {_shown(value)}".replace(" ", "\xa0") for key, value in chosen.items()]
-    line = f"{name()}{origin}: " + ", ".join(items)
-    wrap = TextWrapper(80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    print(wrap.fill(line).replace("\xa0", " "))
+    shown = ", ".join(f"{key}={value!r}" for key, value in chosen.items())
+    print(fill(f"{name()}{origin}: {shown}", 80, subsequent_indent="  "))
     return make_dataclass("Settings", chosen, frozen=True)(**chosen)
 
 
@@ -62,17 +59,6 @@ def _chosen(setting: str, value: Any, column: int) -> Any:
             f"{len(value)}: {value!r}; write a sequence as a list"
         )
     return value[column]
-
-
-def _shown(value: object) -> str:
-    """Return a setting as a reader would write it: 8,192 for 8192, a dictionary by its keys."""
-    if isinstance(value, dict):
-        return "(" + ", ".join(f"{key} {_shown(item)}" for key, item in value.items()) + ")"
-    if isinstance(value, (list, tuple)):
-        return str(list(value))
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1_000:
-        return f"{value:,}"
-    return str(value)
 
 
 def device() -> torch.device:

@@ -113,6 +113,9 @@ def test_a_wrong_file_is_refused_in_the_readers_folder_and_replaced_in_the_cache
             locate([file])
         assert (folder / path).read_bytes() == data
     assert server.asked == [] and not cache.exists()
+    monkeypatch.setenv("PRETRAIN_DATA_DIR", str(folder / "mistyped"))
+    with pytest.raises(ValueError, match="PRETRAIN_DATA_DIR must name a folder.*mistyped"):
+        locate([file])
     monkeypatch.delenv("PRETRAIN_DATA_DIR")
     (cache / "toy").mkdir(parents=True)
     (cache / "toy/file.bin").write_bytes(content)
@@ -128,23 +131,7 @@ def test_a_packed_file_cut_at_any_byte_is_refused(folder):
             locate([toy()])
 
 
-def test_a_folder_that_is_none_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setenv("PRETRAIN_DATA_DIR", str(tmp_path / "mistyped"))
-    with pytest.raises(ValueError, match="PRETRAIN_DATA_DIR must name a folder.*mistyped"):
-        locate([toy()])
-
-
 # The cache, and the disk.
-
-
-def test_an_interrupted_download_leaves_nothing(server, cache, monkeypatch):
-    def interrupted(self, path):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(files.DataFile, "fault", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        files.fetch(toy(), server.serve("/good"), cache)
-    assert files_in(cache) == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of POSIX")

@@ -19,19 +19,12 @@ def test_the_environment_decides(monkeypatch, wanted):
     assert profile.progress_enabled() == (wanted != "smoke")
 
 
-@pytest.mark.parametrize("value", [None, ""])
 @pytest.mark.parametrize(("cuda", "expected"), [(True, "gpu"), (False, "laptop")])
-def test_without_it_the_device_decides(monkeypatch, value, cuda, expected):
-    if value is None:
-        monkeypatch.delenv("PRETRAIN_PROFILE", raising=False)
-    else:
-        monkeypatch.setenv("PRETRAIN_PROFILE", value)
+def test_without_it_the_device_decides(monkeypatch, cuda, expected):
+    monkeypatch.setenv("PRETRAIN_PROFILE", "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     assert profile.name() == expected
     assert profile.device().type == ("cuda" if cuda else "cpu")
-
-
-def test_an_unknown_profile_is_refused(monkeypatch):
     monkeypatch.setenv("PRETRAIN_PROFILE", "Laptop")
     with pytest.raises(ValueError, match="'smoke', 'laptop', 'gpu'.*got 'Laptop'"):
         profile.name()
@@ -41,29 +34,17 @@ def test_settings_are_the_profile_s_and_are_printed(monkeypatch, capsys):
     monkeypatch.setenv("PRETRAIN_PROFILE", "laptop")
     chosen = profile.settings(epochs=(1, 5, 20), rate=0.1, sizes=([1], [2, 30_000], []), run=None)
     assert (chosen.epochs, chosen.rate, chosen.sizes, chosen.run) == (5, 0.1, [2, 30_000], None)
-    assert capsys.readouterr().out == "laptop: epochs 5, rate 0.1, sizes [2, 30000], run None\n"
-    profile.settings(shape=({}, dict(width=64, deep=True), {}), images=20_000, text="valid")
-    shown = capsys.readouterr().out
-    assert shown == "laptop: shape (width 64, deep True), images 20,000, text valid\n"
-
-
-def test_a_group_of_settings_is_chosen_one_by_one(monkeypatch):
-    monkeypatch.setenv("PRETRAIN_PROFILE", "gpu")
-    chosen = profile.settings(run=dict(epochs=(1, 5, 20), rate=0.1, widths=[1, 2]))
-    assert chosen.run == dict(epochs=20, rate=0.1, widths=[1, 2])
+    assert capsys.readouterr().out == "laptop: epochs=5, rate=0.1, sizes=[2, 30000], run=None\n"
+    group = profile.settings(run=dict(epochs=(1, 5, 20), rate=0.1, widths=[1, 2]))
+    assert group.run == dict(epochs=5, rate=0.1, widths=[1, 2])
 
 
 def test_without_the_real_data_settings_are_those_of_smoke(monkeypatch, capsys):
     monkeypatch.setenv("PRETRAIN_PROFILE", "gpu")
     assert profile.settings(epochs=(1, 5, 20), real=False).epochs == 1
     said = capsys.readouterr().out
-    assert said == "gpu (smoke's values, as the real data are missing): epochs 1\n"
+    assert said == "gpu (smoke's values, as the real data are missing): epochs=1\n"
     assert profile.settings(epochs=(1, 5, 20), real=True).epochs == 20
-    capsys.readouterr()
-    profile.settings(**{f"setting_{i}": 900 + i for i in range(12)})
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 and max(map(len, lines)) <= 80, "many settings take a few short lines"
-    assert " ".join(line.strip() for line in lines).count(", ") == 11
 
 
 def test_settings_cannot_be_changed_or_misspelled():

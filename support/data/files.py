@@ -31,26 +31,17 @@ WORTH_A_BAR = 1_000_000  # bytes; smaller files arrive before a progress bar cou
 
 
 class DownloadError(RuntimeError):
-    """No address gave the file; the message has a line for each, and says what to do instead.
-
-    Attributes:
-        path: of the file, relative to the data folder.
-        reasons: a pair (address, what went wrong) for each address.
-    """
+    """No address gave the file at `path`; `reasons` has, for each, (address, what went wrong)."""
 
     def __init__(self, path: str, reasons: Sequence[tuple[str, str]]):
         folder = data_dir()
         put = f"put the file at {(folder or Path('FOLDER')) / path}"
-        lines = [
-            f"{path} could not be downloaded:",
-            *[f"  {url}: {reason}" for url, reason in reasons],
-            f"Ways on: {put}"
-            + ("" if folder else " and set PRETRAIN_DATA_DIR to that FOLDER")
-            + '; or, where the course has embedded data instead, ask for source="embedded".',
-        ]
-        super().__init__("\n".join(lines))
-        self.path = path
-        self.reasons = list(reasons)
+        name_it = "" if folder else " and set PRETRAIN_DATA_DIR to that FOLDER"
+        embedded = 'where the course has embedded data instead, ask for source="embedded"'
+        tried = [f"  {url}: {reason}" for url, reason in reasons]
+        ways = f"Ways on: {put}{name_it}; or, {embedded}."
+        super().__init__("\n".join([f"{path} could not be downloaded:", *tried, ways]))
+        self.path, self.reasons = path, list(reasons)
 
 
 @dataclass(frozen=True)
@@ -73,17 +64,13 @@ class DataFile:
 
     def fault(self, path: Path) -> str:
         """Return what is wrong with the file at path, "" if it is the right one."""
-        digest, size = hashlib.sha256(), 0
         try:
-            with _opened(path) as stream:
-                while chunk := stream.read(1 << 20):
-                    digest.update(chunk)
-                    size += len(chunk)
+            content = read(path)
         except (OSError, EOFError, zlib.error) as error:
             return f"cannot be read ({error})"
-        if size != self.size:
-            return f"{size:,} bytes instead of {self.size:,}"
-        found = digest.hexdigest()
+        if len(content) != self.size:
+            return f"{len(content):,} bytes instead of {self.size:,}"
+        found = hashlib.sha256(content).hexdigest()
         return "" if found == self.sha256 else f"SHA-256 {found} instead of {self.sha256}"
 
 
@@ -112,7 +99,7 @@ def locate(files: Sequence[DataFile], *, packed: bool = True) -> tuple[list[Path
 
 def read(path: Path) -> bytes:
     """Return the content of a file, unpacked if its name ends in .gz."""
-    with _opened(path) as stream:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
         return stream.read()
 
 
@@ -241,7 +228,3 @@ def _check_redirect(response: requests.Response, **_: object) -> None:
 def _require_https(address: str) -> None:
     if not address.startswith("https://"):
         raise ValueError(f"{address} is refused, as it is not https")
-
-
-def _opened(path: Path) -> BinaryIO:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
