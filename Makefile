@@ -136,7 +136,8 @@ notebooks: setup-dev ## Run every notebook in smoke and compare its outputs (nbv
 
 pages: setup-dev ## Open every built page in a headless browser (after the book)
 	@echo "== The built pages in a browser"
-	@$(RUN) pytest -q $(TWO) tests/test_pages.py tests/test_editions.py tests/test_play_*.py
+	@$(RUN) pytest -q $(TWO) --dist=worksteal tests/test_pages.py tests/test_editions.py \
+		tests/test_play_pages.py tests/test_play_engines.py
 
 test-all: test exhaustive ## The tests, and the exhaustive ones that try everything
 	@echo "== All tests passed, the exhaustive ones too"

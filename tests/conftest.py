@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from tests import misbehaving_server
+from tests.browser import browser, origin  # noqa: F401
 
 os.environ.setdefault("PRETRAIN_PROFILE", "smoke")
 os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
