@@ -138,7 +138,7 @@ notebooks: setup-dev ## Run every notebook in smoke and compare its outputs (nbv
 	@$(PYTEST) $(NBVAL) chapters solutions
 
 pages: setup-dev ## Open every built page in a headless browser (after the book)
-	@$(PYTEST) $(PAGES)
+	@$(PYTEST) --dist=worksteal $(PAGES)
 
 release: test ## The tests, and that nothing is left to translate
 	@$(RUN) tools.translation complete

@@ -6,6 +6,7 @@ the link, so it needs no script and no network.
 
 from __future__ import annotations
 
+import functools
 import re
 
 from docutils import nodes
@@ -25,6 +26,7 @@ class Tooltip(nodes.inline):
     """The names and the meaning of a term."""
 
 
+@functools.lru_cache(maxsize=1)  # the glossary is read from its file once, not for every page
 def entries(env: BuildEnvironment) -> dict[str, nodes.definition_list_item]:
     """Return the entry of the glossary that each id of a name stands for."""
     items = env.get_doctree(GLOSSARY).findall(nodes.definition_list_item)

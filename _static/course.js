@@ -55,6 +55,12 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   });
 
+  // What has not been translated yet is read aloud as the English that it is.
+  document.querySelectorAll(".untranslated").forEach((text) => {
+    text.lang = "en";
+    text.title = "尚未翻译";
+  });
+
   // The list of works has entries of a deprecated role, which is none of a list's.
   document.querySelectorAll(".citation-list > .citation").forEach((entry) => {
     entry.setAttribute("role", "listitem");

@@ -3,43 +3,35 @@
 window.course = {
   // Wait for the mathematics, the images and the fonts.
   async ready() {
-    if (window.MathJax) await window.MathJax.startup.promise;
+    await window.MathJax?.startup?.promise;
     for (const image of document.images) image.loading = "eager";
     await Promise.all([...document.images].map((image) => image.decode().catch(() => null)));
     await document.fonts.ready;
   },
 
-  // What the page says about itself once its mathematics is typeset.
+  // Say which formulas are not typeset as they should be, and which images have not come.
   inspect() {
-    const prose = document.querySelector("main").cloneNode(true);
-    prose.querySelectorAll("pre, code, script, style, mjx-container").forEach((e) => e.remove());
-    const formulas = [...document.querySelectorAll(".math")];
-    const texts = (selector) => [...document.querySelectorAll(selector)].map((e) => e.textContent);
-    return {
-      formulas: formulas.length,
-      raw: formulas.filter((e) => !e.querySelector("mjx-container")).map((e) => e.textContent),
-      broken: [...document.querySelectorAll("mjx-merror")].map((e) =>
-        e.getAttribute("data-mjx-error")),
-      unknown: texts("mjx-assistive-mml [mathcolor=red]"),
-      fonts: [...document.fonts].filter((f) => f.status === "loaded" && /MJX/.test(f.family))
-        .length,
-      prose: prose.textContent,
-      images: [...document.images].map((e) => ({
-        source: e.src, width: e.naturalWidth, alt: e.getAttribute("alt") || "",
-      })),
-      links: [...document.querySelectorAll("a[href]")].map((e) => e.href),
-      downloads: [...document.querySelectorAll("a.btn-download-source-button")].map((e) => e.href),
-      ids: [...document.querySelectorAll("[id]")].map((e) => e.id),
-    };
+    const all = (selector) => [...document.querySelectorAll(selector)];
+    const formulas = all(".math");
+    const raw = formulas.filter((e) => !e.querySelector("mjx-container"));
+    const fonts = [...document.fonts].filter((f) => f.status === "loaded" && /MJX/.test(f.family));
+    return [
+      ...raw.map((e) => `not typeset: ${e.textContent}`),
+      ...all("mjx-merror").map((e) => `MathJax cannot read: ${e.dataset.mjxError}`),
+      ...all("mjx-assistive-mml [mathcolor=red]").map(
+        (e) => `a command that MathJax does not know: ${e.textContent}`),
+      ...(formulas.length && !fonts.length ? ["the fonts of MathJax have not come"] : []),
+      ...[...document.images].filter((e) => !e.naturalWidth).map(
+        (e) => `did not load: ${e.src.slice(0, 200)}`),
+    ];
   },
 
   // Click on every hidden solution and hidden cell, as a reader would; say which do not open.
   async open() {
     const HIDING = "details, .dropdown.admonition";
     const CLICK = { bubbles: true, cancelable: true };
-    const boxes = [...document.querySelectorAll(`main :is(${HIDING})`)];
     const stuck = [];
-    for (const box of boxes) {
+    for (const box of document.querySelectorAll(`main :is(${HIDING})`)) {
       const name = box.outerHTML.slice(0, 120);
       const title = box.querySelector(":scope > :is(summary, .admonition-title)");
       const own = [...box.querySelectorAll("p, pre, img, table, mjx-container")].filter(
@@ -59,37 +51,23 @@ window.course = {
       if (!own.every(visible)) await course.settle();
       if (!own.length || !own.every(visible)) stuck.push(`does not open: ${name}`);
     }
-    return { boxes: boxes.length, stuck };
+    return stuck;
   },
 
-  // The buttons that copy a box of code, and that of the first output: those of outputs are alike.
-  buttons() {
+  // Click on the first, the middle and the last of the buttons that copy code; say which copy
+  // another text than their boxes show.
+  async copy() {
     const all = [...document.querySelectorAll("button.copybtn")];
-    const output = all.find((e) => e.closest(".cell_output"));
-    return all.filter((e) => e === output || !e.closest(".cell_output"));
-  },
-
-  // Click on the buttons of these numbers; give what each copies, and what its box shows. The text
-  // is caught on its way to the clipboard, and of the page's first button it is read there.
-  async copy(first, end) {
-    const texts = [];
-    for (const button of course.buttons().slice(first, end)) {
-      const alone = !first && !texts.length;
-      if (alone) await navigator.clipboard.writeText("nothing was copied");
-      let caught = "nothing was copied";
-      const listen = ({ target }) => {
-        caught = target.value?.slice(target.selectionStart, target.selectionEnd);
-      };
-      document.addEventListener("copy", listen);
+    const wrong = [];
+    for (const button of new Set([all[0], all[all.length >> 1], all.at(-1)])) {
+      if (!button) continue;
+      await navigator.clipboard.writeText("nothing was copied");
       button.click();
-      document.removeEventListener("copy", listen);
-      texts.push({
-        copied: alone ? await navigator.clipboard.readText() : caught,
-        shown: button.parentElement.querySelector("pre").textContent,
-        input: Boolean(button.closest(".cell_input")),
-      });
+      const copied = await navigator.clipboard.readText();
+      const shown = button.parentElement.querySelector("pre").textContent.replace(/\n$/, "");
+      if (copied !== shown) wrong.push(`shown ${shown}, copied ${copied}`);
     }
-    return texts;
+    return wrong;
   },
 
   // End the page's transitions: what fades in is pale until then, and what slides in makes its
@@ -113,10 +91,19 @@ window.course = {
   async overflow() {
     await course.settle();
     const width = document.documentElement.clientWidth;
-    if (document.documentElement.scrollWidth <= width) return "";
+    if (document.documentElement.scrollWidth <= width) return [];
     const wide = [...document.querySelectorAll("main *")].filter(
       (e) => e.getBoundingClientRect().right > width + 1);
-    return wide.slice(0, 3).map((e) => e.outerHTML.slice(0, 120)).join("\n") || "unknown element";
+    const names = wide.slice(0, 3).map((e) => e.outerHTML.slice(0, 120)).join("\n");
+    return [`wider than ${width} px: ${names || "unknown element"}`];
+  },
+
+  // Leave but one part on the page: axe-core looks through all the rest as well.
+  alone(part) {
+    for (let e = document.querySelector(part); e !== document.body; e = e.parentElement) {
+      [...e.parentElement.children].forEach((other) => other !== e && other.remove());
+    }
+    course.thin();
   },
 
   // A page has ten thousand colored words of code, formulas and buttons for copying, in a dozen
@@ -146,48 +133,17 @@ window.course = {
     }
   },
 
-  // Mark one element of each look that is not among those `seen` on other pages: its colors and its
-  // font, upon all that lies behind it. Give all looks.
-  mark(seen) {
-    const grounds = new Map();
-    const ground = (e) => {
-      if (!e) return "";
-      if (!grounds.has(e)) {
-        const { backgroundColor, backgroundImage, opacity, filter, position } = getComputedStyle(e);
-        const own = [backgroundColor, backgroundImage, opacity, filter, position].join();
-        const plain = "rgba(0, 0, 0, 0),none,1,none,static";
-        grounds.set(e, ground(e.parentElement) + (own === plain ? "" : `/${own}`));
-      }
-      return grounds.get(e);
-    };
-    const looks = new Set(seen);
-    for (const e of document.querySelectorAll("body, body *")) {
-      e.removeAttribute("data-look");
-      const written = [...e.childNodes].some((c) => c.nodeType === Node.TEXT_NODE && c.data.trim());
-      if (!(written || e.matches("input, select, textarea")) || !e.checkVisibility()) continue;
-      const { color, fontSize, fontWeight, textShadow } = getComputedStyle(e);
-      const look = [color, fontSize, fontWeight, textShadow, ground(e)].join();
-      if (!looks.has(look)) e.setAttribute("data-look", "");
-      looks.add(look);
-    }
-    return [...looks];
-  },
-
-  // What axe-core finds serious or critical; with `rules`, by these alone. The contrast of looks that
-  // were `seen` on other pages is known.
-  async audit(rules, seen) {
+  // What axe-core finds serious or critical in a part of the page; with `rules`, by these alone.
+  async audit(part, rules) {
     await course.settle();
-    const looks = course.mark(seen);
-    axe.configure({ rules: [{ id: "color-contrast", selector: "[data-look]" }] });
     const options = { resultTypes: ["violations"], preload: false };
     options.rules = { region: { enabled: false } };  // slow, and of moderate impact
     if (rules) options.runOnly = { type: "rule", values: rules };
-    const { violations } = await axe.run(document, options);
-    const faults = violations
+    const { violations } = await axe.run(part, options);
+    return violations
       .filter((found) => ["serious", "critical"].includes(found.impact))
       .flatMap((found) => found.nodes.map((node) => [
         found.id, node.html.slice(0, 160), (node.any[0] ?? node.all[0] ?? node.none[0])?.message,
       ].join(": ")));
-    return { faults, looks };
   },
 };

@@ -9,6 +9,7 @@ import socket
 import pytest
 
 from tests import misbehaving_server
+from tests.browser import browser, origin  # noqa: F401
 
 os.environ.setdefault("PRETRAIN_PROFILE", "smoke")
 os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
 from support.models.gpt import GPT, GPTConfig, language_model_loss
-from support.text.masking import Documents, pretraining_batches
 from support.models.seq2seq import Seq2Seq
+from support.text.masking import Documents, pretraining_batches
 from support.training import fit
 
 BATCHES = 5  # an odd number: the last is left out where two processes share them

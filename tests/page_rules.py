@@ -1,166 +1,162 @@
-"""What must be true of each built page: a rule takes what a browser found and lists the faults."""
+"""What must be true of the file of each built page, whichever the edition."""
 
 from __future__ import annotations
 
 import functools
-import json
 import re
-import urllib.request
+from collections import Counter
+from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import nbformat
 
-from tests.browser import HTML, Page
+from tests import play_files
+from tests.browser import HTML
 from tools import address
 
-MATHS_AS_TEXT = r".{0,40}(?:\$\$|\\\(|\\\[|\\begin\{|(?<!\\)\$\\\w).{0,40}"
-DIRECTIVE_AS_TEXT = r".{0,40}(?:\{(?:cite|term|ref|numref|eq|doc)(?::\w+)?\}|:::|```).{0,40}"
+VOID = set("area base br col embed hr img input link meta source track wbr".split())
+HERE = "http://book.test/"
+MATH_AS_TEXT = r"\$\$|\\\(|\\\[|\\begin\{|(?<!\\)\$\\\w"
+MARKUP_AS_TEXT = r"\{(?:cite|term|ref|numref|eq|doc)(?::\w+)?\}|:::|```"
+AS_TEXT = re.compile(rf".{{0,40}}(?:{MATH_AS_TEXT}|{MARKUP_AS_TEXT}).{{0,40}}")
 
 
-def quiet(page: Page) -> list[str]:
-    """No error in the console, no request that fails or leaves the book."""
-    return page.problems
+class Page(HTMLParser):
+    """A page as its file has it: its prose, its code, its boxes, and where its links lead."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__()
+        self.name, self.prose = name, ""
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.buttons: list[str] = []  # of Colab and of the download
+        self.undescribed: list[str] = []
+        self.code: list[str] = []
+        self.explorers: list[str] = []
+        self.boxes = 0
+        self.open: list[tuple[str, str]] = []
+        self.within: Counter[str] = Counter()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Note what the element is, has and leads to."""
+        given = dict(attributes)
+        classes = (given.get("class") or "").split()
+        if "id" in given:
+            self.ids.append(given["id"])
+        place = given.get("href") or given.get("src") or ""
+        if place and not place.startswith("data:"):
+            self.links.append(urljoin(HERE + self.name, place))
+            if "colab.research" in place or "btn-download-source-button" in classes:
+                self.buttons.append(self.links[-1])
+        if tag == "img" and not (given.get("alt") or "").strip():
+            self.undescribed.append(place[:100])
+        if self.within["main"]:
+            self.boxes += tag == "details" or {"dropdown", "admonition"} <= {*classes}
+            self.explorers += [c.removeprefix("tag_play-") for c in classes if "tag_play-" in c]
+        if "cell_input" in classes:
+            self.code.append("")
+        if tag not in VOID:
+            kind = tag if tag == "main" else "input" if "cell_input" in classes else ""
+            if tag in ("pre", "code", "script", "style") or "math" in classes:
+                kind = "no prose"
+            self.open.append((tag, kind))
+            self.within[kind] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave the element, and what was left open in it."""
+        if any(tag == name for name, _ in self.open):
+            name = ""
+            while name != tag:
+                name, kind = self.open.pop()
+                self.within[kind] -= 1
+
+    def handle_data(self, text: str) -> None:
+        """Keep the text, as code or as prose."""
+        if self.within["input"]:
+            self.code[-1] += text
+        elif self.within["main"] and not self.within["no prose"]:
+            self.prose += text
 
 
-def mathematics(page: Page) -> list[str]:
-    """Every formula is typeset, with the right fonts and no unknown command."""
-    found = page.found
-    faults = [f"not typeset: {formula}" for formula in found["raw"]]
-    faults += [f"MathJax cannot read: {formula}" for formula in found["broken"]]
-    faults += [f"a command that MathJax does not know: {name}" for name in found["unknown"]]
-    faults += [f"left as text: {text}" for text in re.findall(MATHS_AS_TEXT, found["prose"])]
-    if found["formulas"] and not found["fonts"]:
-        faults.append("the fonts of MathJax have not come")
-    return faults
+@functools.cache
+def page(name: str) -> Page:
+    """Return a page of the book."""
+    return Page(name, (HTML / name).read_text(encoding="utf-8"))
 
 
-def directives(page: Page) -> list[str]:
-    """No role and no directive is left as text."""
-    return [f"left as text: {text}" for text in re.findall(DIRECTIVE_AS_TEXT, page.found["prose"])]
-
-
-def images(page: Page) -> list[str]:
-    """Every image has loaded and is described."""
-    shown = [(image, image["source"][:200]) for image in page.found["images"]]
-    faults = [f"did not load: {source}" for image, source in shown if not image["width"]]
-    return faults + [f"no alt: {source}" for image, source in shown if not image["alt"].strip()]
-
-
-def width(page: Page) -> list[str]:
-    """The page never scrolls sideways."""
-    return [f"wider than {window} px: {what}" for window, what in page.overflow.items() if what]
-
-
-def hidden(page: Page) -> list[str]:
-    """What is hidden opens at a click, and there is as much of it as the source asks for."""
-    faults = list(page.hidden["stuck"])
-    path = source(page)
-    asked = 0
-    if path and path.suffix == ".ipynb":
-        for cell in notebook(path).cells:
-            tags = cell.metadata.get("tags", [])
-            asked += "going-deeper" in tags or any(tag.startswith("hide-") for tag in tags)
-            asked += len(re.findall(r"^:class: dropdown$", cell.source, re.M))
-    if page.hidden["boxes"] != asked:
-        faults.append(f"{page.hidden['boxes']} hidden boxes, the source has {asked}")
-    return faults
-
-
-def copies(page: Page) -> list[str]:
-    """A copy button copies what its box shows, and that is the source of the notebook's cell."""
-    faults = [
-        f"shown {copy['shown']!r}, copied {copy['copied']!r}"
-        for copy in page.copies
-        if copy["shown"].removesuffix("\n") != copy["copied"]
-    ]
-    path = source(page)
-    if path and path.suffix == ".ipynb":
-        cells = [cell.source for cell in notebook(path).cells if cell.cell_type == "code"]
-        copied = [copy["copied"] for copy in page.copies if copy["input"]]
-        if len(copied) != len(cells):
-            faults.append(f"{len(copied)} cells can be copied, the notebook has {len(cells)}")
-        pairs = zip(copied, cells, strict=False)
-        faults += [f"cell {cell!r}, copied {copy!r}" for copy, cell in pairs if copy != cell]
-    return faults
-
-
-def accessible(page: Page) -> list[str]:
-    """axe-core finds nothing serious or critical, contrast in light and in dark included."""
-    return page.violations
-
-
-def colab(page: Page) -> list[str]:
-    """A notebook's page opens that notebook in Colab, and no page opens another."""
-    links = [link for link in page.found["links"] if "colab.research.google.com" in link]
-    path = source(page)
-    asked = []
-    if path and path.suffix == ".ipynb":
-        name = path.relative_to(address.ROOT).as_posix()
-        asked = [address.colab(address.repository(), name)]
-    return [] if links == asked else [f"links to Colab {links}, should be {asked}"]
-
-
-def downloads(page: Page) -> list[str]:
-    """A page's source can be downloaded, byte for byte; of a notebook, its plain form."""
-    links, path = page.found["downloads"], source(page)
-    if not path:
-        return [f"downloads {link}, but has no source" for link in links]
-    if len(links) != 1:
-        return [f"{len(links)} downloads: {links}"]
-    with urllib.request.urlopen(links[0]) as answer:
-        body = answer.read()
-    if path.suffix == ".ipynb":
-        path = address.ROOT / "_build" / "colab" / path.relative_to(address.ROOT)
-    if body != path.read_bytes():
-        return [f"{links[0]} is not {path.name}"]
-    if path.suffix == ".ipynb":
-        nbformat.validate(nbformat.from_dict(json.loads(body)))
-    return []
-
-
-def links(page: Page, site: dict[str, Page], origin: str) -> list[str]:
-    """Every link into the book leads to a place that is there."""
-    dead = []
-    for link in page.found["links"]:
-        target, anchor = urldefrag(urljoin(page.address, link))
-        if not target.startswith(origin):
-            continue
-        name = unquote(urlsplit(target).path).lstrip("/") or "index.html"
-        if name in site:
-            if anchor and unquote(anchor) not in site[name].found["ids"]:
-                dead.append(link)
-        elif not (HTML / name).is_file():
-            dead.append(link)
-    return dead
-
-
-def source(page: Page) -> Path | None:
-    """Return the file that the page is made of; the index and the search have none.
-
-    A page of the Chinese edition is made of the same file.
-    """
-    path = address.ROOT / page.name.removeprefix("zh/")
+def source(name: str) -> Path | None:
+    """Return the file that a page is made of, in both editions; search and index have none."""
+    path = address.ROOT / name.removeprefix("zh/")
     places = [path.with_suffix(end) for end in (".ipynb", ".md")]
     return next((place for place in places if place.is_file()), None)
 
 
 @functools.cache
-def notebook(path: Path):
-    """Return the notebook in the file."""
-    return nbformat.read(path, as_version=4)
+def cells(path: Path) -> list[nbformat.NotebookNode]:
+    """Return the cells of a notebook."""
+    return nbformat.read(path, as_version=4).cells
 
 
-# Each asks one page alone.
-RULES = (
-    quiet,
-    mathematics,
-    directives,
-    images,
-    width,
-    hidden,
-    copies,
-    accessible,
-    colab,
-    downloads,
-)
+def faults(found: Page) -> list[str]:
+    """Return what is wrong with a page, each fault with what to do."""
+    path = source(found.name)
+    notebook = path is not None and path.suffix == ".ipynb"
+    told = [f"left as text, mend its markup: {text}" for text in AS_TEXT.findall(found.prose)]
+    told += [f"an image without a description, give it an alt: {x}" for x in found.undescribed]
+    told += [f"leads nowhere, mend the link: {link}" for link in found.links if dead(link, found)]
+    for name, n in Counter(found.ids).items():
+        if n > 1 and not name.endswith("-content"):  # sphinx-exercise gives all its boxes one id
+            told.append(f"{n} elements have the id {name}, give one another name")
+    code, asked = [], 0
+    for cell in cells(path) if notebook else []:
+        tags = cell.metadata.get("tags", [])
+        asked += "going-deeper" in tags or any(tag.startswith("hide-") for tag in tags)
+        asked += len(re.findall(r"^:class: dropdown$", cell.source, re.M))
+        code += [cell.source] if cell.cell_type == "code" else []
+    if found.boxes != asked:
+        told.append(f"{found.boxes} folded boxes, but its tags ask for {asked}")
+    shown = [text.strip("\n") for text in found.code]
+    if notebook and shown != [text.strip("\n") for text in code]:
+        told.append("shows and copies other code than the notebook has: build the book again")
+    return told + buttons(found, path) + explorers(found)
+
+
+def dead(link: str, found: Page) -> bool:
+    """Return whether a link into the book leads to no place of it."""
+    target, anchor = urldefrag(link)
+    if not target.startswith(HERE):
+        return False
+    name = unquote(urlsplit(target).path).strip("/") or "index.html"
+    if name == found.name:
+        return bool(anchor) and unquote(anchor) not in found.ids
+    if not (HTML / name).is_file():
+        return True
+    return name.endswith(".html") and bool(anchor) and unquote(anchor) not in page(name).ids
+
+
+def buttons(found: Page, path: Path | None) -> list[str]:
+    """Return faults of the buttons: they open the plain notebook, and give a page's source."""
+    asked, plain = [], path
+    if path and path.suffix == ".ipynb":
+        name = path.relative_to(address.ROOT).as_posix()
+        asked = [address.colab(address.repository(), name)]
+        plain = address.ROOT / "_build" / "colab" / name
+    colab = [link for link in found.buttons if "colab.research" in link]
+    downloads = [link for link in found.buttons if link not in colab]
+    told = [] if colab == asked else [f"opens {colab} in Colab, should open {asked}"]
+    if len(downloads) != bool(path):
+        return [*told, f"gives {downloads} for download, should give its source"]
+    for link in downloads:
+        if (HTML / link.removeprefix(HERE)).read_bytes() != plain.read_bytes():
+            told.append(f"the download {link} is not {plain.name}")
+    return told
+
+
+def explorers(found: Page) -> list[str]:
+    """Return the fault of a page that loads other scripts of explorers than it needs."""
+    loaded = sorted(urlsplit(x).path.split("/play/")[1] for x in found.links if "/play/" in x)
+    looks = [p.name for name in found.explorers for p in play_files.FOLDER.glob(f"{name}.css")]
+    wanted = sorted([*looks, "play.css", "play.js"]) if found.explorers else []
+    return [] if loaded == wanted else [f"loads {loaded} for its explorers, needs {wanted}"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import base64
+import contextlib
 import json
 import re
 import zlib
@@ -28,6 +30,18 @@ def cells() -> list[tuple[Path, str, Any]]:
         for tag in cell.metadata.get("tags", [])
         if tag.startswith("play-")
     ]
+
+
+def defined(chapter: str) -> dict[str, Any]:
+    """Return what a chapter defines without a call; of one name, the last definition."""
+    found: dict[str, Any] = {}
+    for cell in read(address.ROOT / "chapters" / f"{chapter}.ipynb").cells:
+        for statement in ast.parse(cell.source).body if cell.cell_type == "code" else ():
+            calls = any(isinstance(node, ast.Call) for node in ast.walk(statement))
+            if not calls or isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                with contextlib.suppress(Exception):  # what needs the data of the chapter
+                    exec(compile(ast.Module([statement], []), chapter, "exec"), found)
+    return found
 
 
 def names() -> list[str]:

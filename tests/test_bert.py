@@ -19,8 +19,8 @@ from support.models.bert import (
     TokenClassifier,
     pretraining_loss,
 )
-from support.text.masking import pretraining_batch
 from support.models.pretrained import load_bert
+from support.text.masking import pretraining_batch
 from tests.exactness import EXACT_TYPES, TOLERANCE, close, rounded_anew
 
 exact_types = pytest.mark.parametrize("dtype", EXACT_TYPES, ids=str)

@@ -13,8 +13,7 @@ from torch import nn
 from support import training
 from support.data import images
 from support.models import bert, gpt, seq2seq, transformer
-from support.text import masking
-from support.text import vocab, wordpiece
+from support.text import masking, vocab, wordpiece
 from support.text.bpe import BPETokenizer
 from support.text.vocab import Corpus, Vocab
 from support.vectors import fasttext, glove, huffman, word2vec, word_vectors

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from support.data import readers
-from support.text import masking
-from support.text import vocab
+from support.text import masking, vocab
 from support.text.bpe import BPETokenizer
 from support.text.wordpiece import SPECIALS, WordPieceTokenizer
 from support.vectors import fasttext, glove, word2vec

@@ -13,10 +13,10 @@ from test_bpe import naive_encode, naive_merges
 from support.data import images
 from support.models import gpt
 from support.models.gpt import generate
-from support.text.masking import SPECIALS, Documents, pretraining_batches
 from support.models.transformer import padding_mask
 from support.text import bpe
 from support.text.bpe import BPETokenizer
+from support.text.masking import SPECIALS, Documents, pretraining_batches
 from support.text.vocab import Corpus, vocab_from_counts
 from support.text.wordpiece import WordPieceTokenizer
 from support.vectors import word2vec

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from support import checks
-from support.text.masking import PretrainingBatch
 from support.models.transformer import (
     ACTIVATIONS,
     Dropout,
@@ -19,6 +18,7 @@ from support.models.transformer import (
     linear_cross_entropy,
     padding_mask,
 )
+from support.text.masking import PretrainingBatch
 
 ROWS_CPU = 128  # rows of a batch that go through a CPU together, padded to the longest of them
 
