@@ -129,6 +129,10 @@ class WindowTrainer(Trainer):
         self.lr_scheduler = LambdaLR(self.optimizer, warmup_cosine(warmup, steps, 0.1))
         return self.lr_scheduler
 
+    def _inner_training_loop(self, batch_size=None, **given):
+        # Version 4 would go on with the micro-batch of the checkpoint, and other batches with it.
+        return super()._inner_training_loop(self.args.train_batch_size, **given)
+
     @torch.no_grad()
     def evaluate(self, *_, **__) -> dict[str, float]:
         """Return the mean loss of all targets of the validation windows."""
@@ -260,6 +264,8 @@ def _run(options: Namespace, state: PartialState, work: Path) -> dict[str, float
     device, n = state.device, state.num_processes
     if options.precision == "fp16" and device.type == "cpu":
         raise ValueError("--precision fp16 needs a GPU: take bf16 or no")
+    if options.fsdp and device.type == "cpu":
+        raise ValueError("--fsdp needs GPUs: Accelerate divides no weights among processes on CPUs")
     size = plan.micro_batch(options, n)
     with state.main_process_first():
         _check_options(options, work / "options.json")
@@ -283,10 +289,11 @@ def _run(options: Namespace, state: PartialState, work: Path) -> dict[str, float
 
     profile.set_seed(options.seed)
     model = plan.new_model(config)
+    blocks = plan.layers(model)
     if options.recompute:
-        for layer in plan.layers(model):
+        for layer in blocks:
             layer.forward = partial(_recomputed, layer, layer.forward)
-    arguments = _arguments(options, size, n)
+    arguments = _arguments(options, size, n, type(blocks[0]).__name__)
     given = {"train_dataset": data, "eval_dataset": valid, "callbacks": [report]}
     trainer = WindowTrainer(WithLoss(model), arguments, **given)
     trainer.options = options
@@ -304,13 +311,14 @@ def _run(options: Namespace, state: PartialState, work: Path) -> dict[str, float
     return {"valid": loss, "tokens/s": report.tokens / max(report.seconds, 1e-9)}
 
 
-def _arguments(options: Namespace, size: int, processes: int) -> TrainingArguments:
+def _arguments(options: Namespace, size: int, processes: int, block: str) -> TrainingArguments:
     if options.fsdp:  # as `accelerate launch --use_fsdp` sets them; what that has set is kept
-        block = "TransformerBlock" if options.model == "gpt" else "TransformerLayer"
-        wrap = {"AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "TRANSFORMER_CLS_TO_WRAP": block}
-        os.environ["ACCELERATE_USE_FSDP"] = "true"
-        for name, value in {"VERSION": "2", **wrap}.items():
-            os.environ.setdefault(f"FSDP_{name}", value)
+        wrap = {
+            "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+            "FSDP_TRANSFORMER_CLS_TO_WRAP": block,
+        }
+        for name, value in {"FSDP_VERSION": "2", **wrap, "ACCELERATE_USE_FSDP": "true"}.items():
+            os.environ.setdefault(name, value)
     every = {"logging": "steps", "eval": "steps", "save": "steps"}
     arguments = TrainingArguments(
         str(options.out / "run" / "checkpoints"),
