@@ -96,8 +96,7 @@ def measure(model, batch, loss_fn: Callable, tokens: int, repeats: int) -> list[
         loss_fn,
         epochs=repeats + 1,
         optimizer=torch.optim.AdamW(model.parameters(), 1e-4, fused=True),
-        precision="bf16",
-        progress=False,
+        bf16=True,
     )
     return [STEPS * tokens / seconds for seconds in history.seconds[1:]]
 

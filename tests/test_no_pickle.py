@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from support import checkpoints
 from support.data import datasets
 from support.models import pretrained
 from support.models.bert import Bert, BertConfig, TextClassifier
 from support.models.gpt import GPT, GPTConfig
 from support.text.wordpiece import WordPieceTokenizer
 from support.vectors.word_vectors import FORMATS, WordVectors
-from tests.killed_run import Run
 
 ROOT = Path(__file__).parents[1]
 
@@ -99,13 +97,7 @@ def made(tmp_path_factory):
     pretrained.save(GPT(GPTConfig(**sizes)), folder / "gpt")
     (folder / "bert" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
     (folder / "bert" / "tokenizer_config.json").write_text("{}")
-    Run().go(1, folder / "run")
     return folder
-
-
-def resume(folder):
-    run = Run()
-    checkpoints.Run(run.model, run.optimizer).restore(folder)
 
 
 def vectors(format):
@@ -113,7 +105,6 @@ def vectors(format):
 
 
 PLACES = {
-    "run/epoch-0001.safetensors": resume,
     "bert/model.safetensors": pretrained.load_bert,
     "bert/config.json": lambda folder: pretrained.load_bert(folder, TextClassifier),
     "bert/vocab.txt": WordPieceTokenizer.from_folder,
@@ -193,7 +184,6 @@ CALLS = {
 BUILTINS = {"eval", "exec", "compile", "__import__"}
 # (file, what): why it may be there.
 ALLOWED: dict[tuple[str, str], str] = {
-    ("support/workers.py", "exec"): "what the process that started it sends through its own pipe",
 }
 
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tests.killed_run import X, Y, squares
 from torch import nn
 from torch.nn import functional as F
 from transformers import BatchEncoding
@@ -22,7 +23,6 @@ from transformers import BatchEncoding
 from support import training
 from support.training import History, fit, warmup_cosine, warmup_linear
 from tests import in_processes
-from tests.killed_run import X, Y, squares
 
 
 @pytest.fixture(autouse=True)
