@@ -91,7 +91,7 @@ def fit(
         loss_fn: from (model, batch) to the mean loss of the batch, a scalar. The batch is on the
             device if it is a tensor, a tuple or a list of tensors, or has a method `to`.
         schedule: from the step (0, 1, …) to a factor of the optimizer's learning rates.
-        clip_norm: the largest norm that the gradient of all parameters together may have.
+        clip_norm: the largest norm that the gradient of all trained parameters may have.
         bf16: compute matrix products in bfloat16; see profile.bf16_is_faster().
         device: default profile.device().
 
@@ -103,6 +103,7 @@ def fit(
     model.to(device)
     model.train()
     rates = [group["lr"] for group in optimizer.param_groups]
+    trained = [weight for group in optimizer.param_groups for weight in group["params"]]
     history = History()
     for epoch in range(epochs):
         start, steps_before = time.perf_counter(), len(history.losses)
@@ -122,7 +123,7 @@ def fit(
             optimizer.zero_grad()
             loss.backward()
             if clip_norm is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+                nn.utils.clip_grad_norm_(trained, clip_norm)
             optimizer.step()
             history.losses.append(loss.item())
             history.learning_rates.append(optimizer.param_groups[0]["lr"])
