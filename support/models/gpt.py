@@ -76,7 +76,6 @@ class GPT(nn.Module):
         """Return logits (B, T, vocab_size) of the token after each of ids (B, T).
 
         With a cache (new_cache), ids are those since the last call.
-        Raises: ValueError for more positions than max_length.
         """
         return F.linear(self.states(ids, cache=cache), self.tokens.weight)
 
@@ -109,12 +108,8 @@ def next_token_probabilities(
 ) -> torch.Tensor:
     """Return the distribution (B, V) that the next token is sampled from, for logits (B, V).
 
-    Args:
-        logits: scores of the next token; -inf forbids a token.
-        temperature: divides the logits; 0 keeps only the most likely token.
-        top_k: keep this many of the most likely tokens.
-        top_p: then keep the fewest whose probabilities sum to at least top_p.
-
+    Temperature divides the logits, and 0 keeps only the most likely token. Then top_k keeps that
+    many of the most likely tokens, and top_p the fewest whose probabilities sum to at least top_p.
     Raises: ValueError for arguments out of range, or logits that are NaN.
     Source: Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p).
     """
@@ -158,11 +153,10 @@ def generate(
     """Return the new token ids that model writes after each prompt.
 
     Args:
-        model: a GPT, in eval mode while it writes.
         prompts: token ids (B, T), or B lists of equal length.
         new_tokens: the most tokens to write for each prompt.
         temperature, top_k, top_p: as in next_token_probabilities; temperature 0 is greedy.
-        stop: ids that end a text; the stop token is its last.
+        stop: ids that end a text, of which the first that is written is its last.
         seed: the same seed gives the same text.
         use_cache: whether to keep keys and values instead of computing them again.
     """

@@ -48,16 +48,13 @@ def attention(
     """Return the attention output and the attention weights, step by step.
 
     Args:
-        q: queries (B, H, T, d).
-        k: keys (B, H, S, d).
-        v: values (B, H, S, d).
+        q: queries (B, H, T, d); k, v: keys and values (B, H, S, d).
         attn_mask: boolean, broadcastable to (B, H, T, S); True = may attend.
         dropout: a module that acts on the weights.
 
     Returns:
         output (B, H, T, d) and weights (B, H, T, S) before dropout. A row of weights sums to 1, or
         to 0 where the mask allows nothing.
-
     Source: Vaswani et al. 2017, eq. 1.
     """
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
@@ -80,7 +77,6 @@ class KeyValueCache:
 
     @property
     def length(self) -> int:
-        """Return the number of positions stored."""
         return 0 if self.keys is None else self.keys.shape[2]
 
     def append(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -118,18 +114,15 @@ class MultiHeadAttention(nn.Module):
         is_causal: bool = False,
         cache: KeyValueCache | None = None,
     ) -> torch.Tensor:
-        """Return the output (B, T, d_model).
+        """Return (B, T, d_model) for x (B, T, d_model).
 
         Args:
-            x: vectors (B, T, d_model) that attend.
             memory: vectors (B, S, d_model) to attend to, by default x itself.
-            attn_mask: boolean (T, S), (B, 1 or T, S) or (B, H, T, S); True = may attend. S counts
-                the positions in the cache.
+            attn_mask: boolean (T, S), (B, 1 or T, S) or (B, H, T, S); True = may attend.
             is_causal: whether to hide later positions as well.
-            cache: earlier keys and values of self-attention; those of x are added to it.
+            cache: earlier keys and values of self-attention, which count in S; x's are added.
 
-        Raises:
-            ValueError: for a mask that is not boolean.
+        Raises: ValueError for a mask that is not boolean.
         """
         B, T, d = x.shape
         if memory is None:
@@ -227,14 +220,10 @@ class TransformerBlock(nn.Module):
     ) -> torch.Tensor:
         """Return (B, T, d_model) for x (B, T, d_model).
 
-        memory (B, S, d_model) and memory_mask are for cross-attention; attn_mask, is_causal and
-        cache are for self-attention, as in MultiHeadAttention. With positions (P,), indices into
-        B * T, only those are computed: (P, d_model).
+        memory and memory_mask are for cross-attention, the other options for self-attention. With
+        positions (P,), indices into B * T, only those are computed: (P, d_model).
         """
-
-        def attend(y: torch.Tensor) -> torch.Tensor:
-            return self.attention(y, attn_mask=attn_mask, is_causal=is_causal, cache=cache)
-
+        attend = partial(self.attention, attn_mask=attn_mask, is_causal=is_causal, cache=cache)
         x = self._add_and_norm(x, self.attention_norm, attend)
         if memory is not None:
             cross = partial(self.cross_attention, memory=memory, attn_mask=memory_mask)
@@ -250,10 +239,7 @@ class TransformerBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of n_layers blocks, with a last normalization for norm_first: final_norm.
-
-    block holds options of TransformerBlock.
-    """
+    """A stack of blocks, whose options block holds, and a last normalization if wanted."""
 
     def __init__(
         self,
@@ -330,14 +316,7 @@ class EncoderDecoder(nn.Module):
     Source: Vaswani et al. 2017, figure 1.
     """
 
-    def __init__(
-        self,
-        d_model: int = 512,
-        n_heads: int = 8,
-        d_ff: int = 2048,
-        n_layers: int = 6,
-        **options,
-    ):
+    def __init__(self, d_model=512, n_heads=8, d_ff=2048, n_layers=6, **options):
         super().__init__()
         self.encoder = Encoder(n_layers, d_model, n_heads, d_ff, **options)
         self.decoder = Decoder(n_layers, d_model, n_heads, d_ff, **options)
