@@ -244,8 +244,8 @@ def _plain_loop(values: np.ndarray) -> float:
 
 
 def _ratio(ours: list[float], peer: list[float]) -> dict:
-    spread = np.quantile([a / b for a, b in zip(ours, peer, strict=True)], [0.25, 0.75])
-    return {"of the medians": median(ours) / median(peer), "middle half": spread.tolist()}
+    spread = np.quantile(np.divide(ours, peer), [0.25, 0.75]).tolist()
+    return {"of the medians": median(ours) / median(peer), "middle half": spread}
 
 
 if __name__ == "__main__":

@@ -48,10 +48,7 @@ def export(
         end = tokens.end_id(tokenizer, options.model)
         special = dict.fromkeys(("bos", "eos", "pad"), tokenizer.id_to_token(end))
         ids = {f"{name}_token_id": end for name in special}
-        _write(out / "generation_config.json", ids | {"max_length": options.context})
-    pretrained.save(model, out)
-    config = out / "config.json"
-    _write(config, json.loads(config.read_text("utf-8")) | ids)
+    pretrained.save(model, out, **ids)
     tokenizer.save(str(out / "tokenizer.json"))
     about = {f"{name}_token": token for name, token in special.items()}
     # No segments: BERT has seen only the first one, and GPT-2 would take them for tokens.

@@ -104,7 +104,6 @@ class WithLoss(nn.Module):
         """
         if isinstance(self.model, GPT):
             logits, targets = self.model(input_ids).flatten(0, 1), labels.flatten()
-            logits = self.model.logits(logits)  # SHIM
         else:
             chosen = labels != IGNORED
             logits = self.model.predict_tokens(self.model.bert(input_ids)[chosen])
