@@ -96,10 +96,10 @@ def matching_loss(model, head, first, second, labels, lm_weight, mistake=""):
     for a, b in zip(first, second, strict=True):
         for one, two in ((a, b), (b, a)):
             row = torch.tensor([[0, *one, 1, *two, 2]])
-            out = model(row)
+            out = model.states(row)
             early = {"mean of states": out[0].mean(0), "separator": out[0, len(one) + 1]}
             states.append(early.get(mistake, out[0, -1]))
-            loss = F.cross_entropy(model.logits(out[0, :-1]), row[0, 1:], reduction="none")
+            loss = F.cross_entropy(model(row)[0, :-1], row[0, 1:], reduction="none")
             if mistake == "second text only":
                 loss = loss[len(one) + 1 :]
             nats.append(loss)
@@ -121,10 +121,9 @@ def one_order(model, head, first, second, labels, lm_weight, padding_counts=Fals
     rows = [torch.tensor([0, *a, 1, *b, 2]) for a, b in zip(first, second, strict=True)]
     ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=2)
     lengths = torch.tensor([len(row) for row in rows])
-    states = model(ids)
-    last = states[torch.arange(len(ids)), lengths - 1]
+    last = model.states(ids)[torch.arange(len(ids)), lengths - 1]
     counted = (torch.arange(ids.shape[1]) < lengths[:, None]) | padding_counts
-    nats = F.cross_entropy(model.logits(states[:, :-1])[counted[:, 1:]], ids[:, 1:][counted[:, 1:]])
+    nats = F.cross_entropy(model(ids)[:, :-1][counted[:, 1:]], ids[:, 1:][counted[:, 1:]])
     return F.cross_entropy(head(last), labels) + lm_weight * nats
 
 

@@ -49,17 +49,6 @@ def bert_config(**given):
     return bert.Bert(bert.BertConfig(**{"vocab_size": 9, "d_model": 4, "n_heads": 2, **given}))
 
 
-def fit(**given):
-    model = nn.Linear(2, 1)
-    return training.fit(
-        model,
-        [ONES[:, :2]],
-        lambda m, x: m(x).sum(),
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        **{"epochs": 1, "device": "cpu", "progress": False, **given},
-    )
-
-
 pairs = make(masking.pretraining_batches, documents=DOCUMENTS, batch_size=2)
 mask = make(
     masking.mask_tokens,
@@ -222,13 +211,8 @@ TABLE = [
         torch.ones(1, 2), torch.tensor([1]), [[1] * 9])),
     (generate, "stop", (5, "5", None)),
     # training
-    (fit, "epochs", SIZES),
-    (fit, "accumulate", SIZES),
-    (fit, "clip_norm", (0, -1, NAN)),
-    (fit, "precision", ("half", None, "fp16")),
     (make(training.warmup_linear, warmup_steps=0), "total_steps", (0, -1, NAN)),
     (make(training.warmup_linear, total_steps=9), "warmup_steps", (-1, 9, NAN)),
-    (make(training.warmup_cosine, warmup_steps=1, total_steps=9), "floor", (-0.1, 1, NAN)),
 ]  # fmt: skip
 
 # What some arguments are called in a message.
@@ -272,7 +256,7 @@ def test_what_cannot_be_meant_is_refused_with_one_clear_error(i):
 
 
 def test_the_good_values_of_the_table_are_taken():
-    for call in (lines, learned, examples, next_token, generate, loss, block, s2s, mask, fit):
+    for call in (lines, learned, examples, next_token, generate, loss, block, s2s, mask):
         call()
     for call in (pairs, pictures):
         next(iter(call()(0)))

@@ -1,348 +1,583 @@
-"""The command that trains a model from a text of one's own, in one process, two, and killed."""
+"""The command that pre-trains on a text of one's own: texts, tokenizers, runs, exports, plans."""
 
 import gzip
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed.fsdp
 import transformers
+from filelock import FileLock
 
-from support import pretrain
-from support.data import datasets, tokens, toyworld
+from pretrain import plan, tokens, train
+from pretrain.__main__ import main, read_options, say_plan
+from support.data import toyworld
 from support.models import pretrained
+from support.models.bert import BertForPretraining
 
-needs_real = pytest.mark.skipif(
-    "PRETRAIN_DATA_DIR" not in os.environ, reason="PRETRAIN_DATA_DIR is not set"
+SIZES = (
+    "--layers 2 --width 16 --heads 2 --context 16 --batch 8 --vocab 400 --save-every 3 --lr 0.01"
 )
-DIVIDED = ["--fsdp"] if hasattr(torch.distributed.fsdp, "fully_shard") else []  # from 2.6 on
-SIZES = "--vocab 400 --layers 2 --width 16 --heads 2 --context 16 --batch 8 --save-every 3".split()
+
+
+@pytest.fixture(autouse=True)
+def smoke(monkeypatch):
+    monkeypatch.setenv("PRETRAIN_PROFILE", "smoke")
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """A file of 120 KB."""
+    """A file of 60 KB."""
     path = tmp_path_factory.mktemp("text") / "toy.txt"
-    path.write_text(toyworld.text(n=3_000), "utf-8")
+    path.write_text(toyworld.text(n=1_500), "utf-8")
     return path
 
 
 def command(text, out, *more, steps=9):
-    given = ["--text", str(text), "--out", str(out), "--steps", str(steps), "--micro-batch", "4"]
-    return [*given, *SIZES, *more]
+    given = ["--text", str(text), "--out", str(out), "--steps", str(steps)]
+    return [*given, *SIZES.split(), *more]
 
 
-def train(text, out, *more, steps=9):
-    return pretrain.run(pretrain.read_options(command(text, out, *more, steps=steps)))
+def run(text, out, *more, steps=9):
+    return train.run(read_options(command(text, out, *more, steps=steps)))
 
 
-def started(n, arguments):
-    """Start the command in n processes, which can be killed together."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    program = [*launcher, "--nproc-per-node", str(n)] if n > 1 else [sys.executable]
-    return subprocess.Popen(
-        [*program, "-m", "support.pretrain", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PRETRAIN_PROFILE": "smoke"},
-    )  # fmt: skip
-
-
-def launched(n, arguments):
-    """Run the command in n processes; return what it wrote."""
-    run = started(n, arguments)
-    written, _ = run.communicate(timeout=240)
-    assert run.returncode == 0, written
-    return written
-
-
-def curve(out):
+def losses(out):
     return json.loads((out / "run/curve.json").read_text())
+
+
+def assert_same_losses(out, expected, atol=1e-4):
+    found, wanted = losses(out), losses(expected)
+    assert list(found) == list(wanted)
+    for step in wanted:
+        assert found[step] == pytest.approx(wanted[step], abs=atol)
 
 
 @pytest.fixture(scope="module")
 def alone(text, tmp_path_factory):
-    out = tmp_path_factory.mktemp("alone")
-    train(text, out)
+    """A GPT that one process has trained without a break."""
+    out = tmp_path_factory.mktemp("alone") / "m"
+    os.environ["PRETRAIN_PROFILE"] = "smoke"
+    run(text, out)
     return out
 
 
-def test_the_library_loads_the_model_and_its_tokenizer(alone):
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(alone).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(alone)
-    ids = torch.tensor([tokenizer("the capital of france is paris .")["input_ids"]])
-    ours = pretrained.load_gpt(alone)
-    with torch.no_grad():
-        torch.testing.assert_close(theirs(ids).logits, ours.logits(ours(ids)), atol=1e-4, rtol=1e-4)
-    assert tokenizer.decode(ids[0]) == "the capital of france is paris ."
-    assert (alone / "curve.png").stat().st_size > 1_000 and "Validation" in (
-        alone / "README.md"
-    ).read_text()
+@pytest.fixture(scope="module")
+def bert(text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("bert") / "m"
+    os.environ["PRETRAIN_PROFILE"] = "smoke"
+    run(text, out, "--model", "bert", steps=6)
+    return out
 
 
-def test_a_bert_is_loaded_by_the_library(text, tmp_path):
-    train(text, tmp_path, "--model", "bert")
-    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
-    ours = pretrained.load_bert(tmp_path, pretrain.BertForPretraining).eval()
-    ids = torch.tensor([[2, 40, 50, 4, 60, 3]])
-    with torch.no_grad():
-        expected = ours.predict_tokens(ours.bert(ids))
-        torch.testing.assert_close(theirs(ids).logits, expected, atol=1e-4, rtol=1e-4)
+# ------------------------------------------------------------------------------------ texts
+def read(*paths, field="text"):
+    return "".join(piece or "" for piece in tokens.read_texts(paths, field))
 
 
-def test_training_lowers_the_loss(text, tmp_path):
-    train(text, tmp_path, "--lr", "0.01", steps=60)
-    points = curve(tmp_path)
-    assert points["60"]["valid"] < points["3"]["valid"] - 0.8
+@pytest.mark.parametrize(
+    "name",
+    ["book [2020].txt", "what?.txt", "wh*.txt", "part::one.txt", "notes [1].jsonl", "a b/x.TXT",
+     "my [texts]/a.txt", "UPPER.JSONL", "no_suffix", "a.txt.gz", "b.jsonl.GZ"],
+)  # fmt: skip
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
+def test_names_are_literal_and_every_form_gives_the_text(tmp_path, name, mark):
+    (tmp_path / "whatX.txt").write_text("another text\n")
+    (tmp_path / "book2.txt").write_text("another text\n")
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    data = b'{"text": "mine \\u00e9\\n", "date": 1}\n' if "json" in name.lower() else "mine é\r\n"
+    data = mark + (data.encode() if isinstance(data, str) else data)
+    path.write_bytes(gzip.compress(data) if name.lower().endswith("gz") else data)
+    assert read(path) == "mine é\n"
+    assert list(tokens.read_texts([path]))[-1] is None
+
+
+@pytest.mark.parametrize("value", ["2020-01-01", "2020-01-01T10:00:00Z", "1e5", "null", "\ud800x"])
+def test_what_looks_like_a_date_or_a_number_stays_a_text(tmp_path, value):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": value}) + "\n\n" + json.dumps({"text": "b"}))
+    found = list(tokens.read_texts([path]))
+    assert found == [value.replace("\ud800", "\ufffd"), None, "b", None]
+
+
+@pytest.mark.parametrize("unit", ["abcdefg", "kana これは", "天地玄黄。", "a \n\n  b", "x\n"])
+def test_a_text_of_any_form_goes_through_in_pieces_with_the_tokens_of_the_whole(tmp_path, unit):
+    text = "".join(f"{unit}{i % 7}" for i in range(40_000))
+    (tmp_path / "a.txt").write_text(text, "utf-8")
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
+    tokenizer = tokens.train_tokenizer([text[:9_000]], 300)
+    whole = tokenizer.encode(text).ids
+    for name in ("a.txt", "a.jsonl"):
+        pieces = [*tokens.read_texts([tmp_path / name])][:-1]
+        assert max(map(len, pieces)) <= tokens.PIECE and "".join(pieces) == text
+        ids, n_bytes = tokens.encode(pieces, tokenizer, [])
+        assert n_bytes == len(text.encode())
+        if " " in unit or "\n" in unit:
+            assert ids == whole
+    assert tokenizer.decode(ids) == text
+
+
+BAD_TEXTS = [
+    ("a.txt", b"", "no text"),
+    ("a.jsonl", b"", "no text"),
+    ("a.txt", b"ab\0\1\2", "zero byte"),
+    ("a.txt", "né".encode("latin-1") * 100, "not UTF-8 text"),
+    ("a.txt", "text".encode("utf-16"), "zero byte"),
+    ("a.txt", b"too short", "longer text"),
+    ("a.txt", b"a few words . " * 20, "a window needs 17 tokens.* longer text"),
+    ("a.txt.gz", gzip.compress(b"a text\n" * 9_000)[:-20], "damaged"),
+    ("a.txt.gz", gzip.compress(b"a text\n" * 9_000)[:-4], "damaged"),
+    ("a.txt.gz", b"\x1f\x8bno gzip" * 9, "damaged"),
+    ("a.jsonl", b'{"text": "a"}\n{"te', "line 2 is not JSON"),
+    ("a.jsonl", b'{"text": "a"}\n{"body": "a"}', r"line 2: no text in field 'text'.*\['body'\]"),
+    ("a.jsonl", b'{"text": null}', "line 1: no text"),
+    ("a.jsonl", b'["a"]', "line 1: no text"),
+    ("missing.txt", None, "no file .*missing.txt"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "reason"), BAD_TEXTS)
+def test_a_text_that_cannot_be_used_is_refused(tmp_path, name, content, reason):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(SystemExit, match=f"(?s)^pretrain: .*{reason}"):
+        main(command(tmp_path / name, tmp_path / "out"))
+    assert not list((tmp_path / "out").rglob("*.unfinished")), "nothing half-written is left"
+
+
+def make(text, tokenizer, folder, field="text"):
+    folder.mkdir(exist_ok=True)
+    return tokens.make_tokens([text], tokenizer, 0, folder, field)[0]
+
+
+def test_tokens_are_made_again_when_they_are_cut_short_and_refused_for_another_text(text, tmp_path):
+    tokenizer = tokens.train_tokenizer(tokens.read_texts([text]), 300)
+    mine = shutil.copy(text, tmp_path / "mine.txt")
+    whole = make(mine, tokenizer, tmp_path / "w").tolist()
+    assert tokenizer.decode(whole[:-1]) == text.read_text() and whole[-1] == 0
+    for size in (0, 7, 4_000):
+        os.truncate(tmp_path / "w/tokens.bin", size)
+        assert make(mine, tokenizer, tmp_path / "w").tolist() == whole
+    data = bytearray(mine.read_bytes())
+    data[len(data) // 2] ^= 1  # one letter in the middle, and the times as they were
+    times = os.stat(mine)
+    mine.write_bytes(data)
+    os.utime(mine, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(ValueError, match="another text or tokenizer"):
+        make(mine, tokenizer, tmp_path / "w")
+
+
+# ------------------------------------------------------------------------------- tokenizers
+@pytest.mark.parametrize("model", ["gpt", "bert"])
+def test_vocab_is_what_the_vocabulary_has_and_no_character_is_lost(model):
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + 4_000)))
+    lines = ["น้ำ นา มี ม", "की कु में म", "かぎ かき パン", "йод иод", "má mà ma Ma", "a\u200bb",
+             "https://example.org/" + "x" * 300, "แมวนอนบนเสื่อ" * 40, many]  # fmt: skip
+    tokenizer = tokens.train_tokenizer(lines * 3, 700, model)
+    assert tokenizer.get_vocab_size() == tokens.n_ids(tokenizer) == 700
+    for line in [*lines, "🧪 ⵣ never seen"]:
+        found = tokenizer.encode(line, add_special_tokens=False)
+        assert tokenizer.decode(found.ids, skip_special_tokens=False) == line
+        assert "[UNK]" not in found.tokens
+    with pytest.raises(ValueError, match="at least 2"):
+        tokens.train_tokenizer(lines, 200, model)
+
+
+def saved(tmp_path, change, model="gpt"):
+    """Return the file of a learned tokenizer, changed as the given function says."""
+    content = json.loads(tokens.train_tokenizer([toyworld.text(n=300)], 400, model).to_str())
+    change(content)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def shortened(content):
+    fixed = {"direction": "Right", "max_length": 16, "strategy": "LongestFirst", "stride": 0}
+    content["truncation"] = fixed
+    padding = {"strategy": {"Fixed": 128}, "direction": "Right", "pad_to_multiple_of": None}
+    content["padding"] = padding | {"pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"}
+    content["model"]["dropout"] = 0.5
+    content["post_processor"] = {
+        "type": "BertProcessing", "sep": ["<|endoftext|>", 0], "cls": ["<|endoftext|>", 0]
+    }  # fmt: skip
+
+
+def test_a_given_tokenizer_loses_nothing_of_the_text(text, tmp_path):
+    before = tokens.read_tokenizer(saved(tmp_path, lambda content: None))
+    after = tokens.read_tokenizer(saved(tmp_path, shortened))
+    expected, _ = tokens.encode([text.read_text()], before, [0])
+    assert tokens.encode([text.read_text()], after, [0])[0] == expected and len(expected) > 9_000
+
+
+@pytest.mark.parametrize("gap", [50, 70_000])
+def test_ids_may_have_gaps(text, tmp_path, gap):
+    def spread(content):
+        vocabulary = content["model"]["vocab"]
+        vocabulary.update({token: i + gap for token, i in vocabulary.items() if i >= 300})
+
+    path = saved(tmp_path, spread)
+    run(text, tmp_path / "m", "--tokenizer", str(path), steps=1)
+    config = json.loads((tmp_path / "m/config.json").read_text())
+    assert config["vocab_size"] == 400 + gap
+    values = np.fromfile(tmp_path / "m/run/tokens.bin", np.uint32 if gap > 2**16 else np.uint16)
+    assert values.max() >= 300 + gap
+    assert tokens.read_tokenizer(path).decode(values[:-1]) == text.read_text()
+
+
+def renamed(content, new="</s>"):
+    content["added_tokens"][0]["content"] = new
+    content["model"]["vocab"][new] = content["model"]["vocab"].pop("<|endoftext|>")
+
+
+def test_an_end_token_of_another_name_is_used(tmp_path):
+    tokenizer = tokens.read_tokenizer(saved(tmp_path, renamed))
+    assert tokens.end_id(tokenizer, "gpt") == 0 and tokens.n_ids(tokenizer) == 400
+
+
+def dropping(content):
+    content["pre_tokenizer"] = {"type": "Whitespace"}
+
+
+BAD_TOKENIZERS = [
+    (lambda content: renamed(content, "the end"), "gpt", "no end token"),
+    (dropping, "gpt", "drops characters"),
+    (lambda content: content.pop("model"), "gpt", "is no tokenizer"),
+    (lambda content: None, "bert", r"no end token, such as \[SEP\]"),
+]
+
+
+@pytest.mark.parametrize(("change", "model", "reason"), BAD_TOKENIZERS)
+def test_a_tokenizer_that_cannot_be_used_is_refused(tmp_path, change, model, reason):
+    with pytest.raises(ValueError, match=reason):
+        tokens.read_tokenizer(saved(tmp_path, change), model)
+
+
+# ------------------------------------------------------------------------------- examples
+def test_windows_follow_from_the_seed_and_their_number_alone():
+    values = np.arange(1_000, dtype=np.uint16)
+    windows = train.Windows(values, 16, 3, 500)
+    examples = [windows[i] for i in range(500)]
+    for example in examples:
+        ids, labels = example["input_ids"], example["labels"]
+        assert (np.diff(ids) == 1).all() and (labels == ids + 1).all() and len(ids) == 16
+        assert ids.dtype == np.int64
+    starts = [example["input_ids"][0] for example in examples]
+    assert min(starts) < 20 and max(starts) > 963 and max(starts) + 17 <= 1_000
+    assert windows[7]["input_ids"].tolist() == examples[7]["input_ids"].tolist()
+    assert starts != [train.Windows(values, 16, 4, 500)[i]["input_ids"][0] for i in range(500)]
+
+
+def test_masked_windows_hide_words_only():
+    tokenizer = tokens.train_tokenizer([toyworld.text(n=100)], 300, "bert")
+    end, word = tokenizer.token_to_id("[SEP]"), 200
+    values = np.array([word, word, end] * 300, np.uint16)
+    windows = train.MaskedWindows(values, 18, 0, 200, tokenizer=tokenizer)
+    hidden = 0
+    for i in range(200):
+        ids, labels = windows[i]["input_ids"], windows[i]["labels"]
+        assert ids[0] == 2 and ids[-1] == 3 and (labels[[0, -1]] == -100).all()
+        chosen = labels != -100
+        hidden += chosen.sum()
+        assert (labels[chosen] == word).all() and ((ids == word) | (ids == end) | chosen)[
+            1:-1
+        ].all()
+        assert (ids[chosen] > 4).sum() + (ids[chosen] == 4).sum() == chosen.sum()
+    assert hidden == pytest.approx(0.15 * 200 * 16 * 2 / 3, rel=0.3)
+    nothing = train.MaskedWindows(np.full(99, end), 9, 0, 1, tokenizer=tokenizer)[0]
+    assert (nothing["labels"] == -100).all()
+
+
+@pytest.mark.parametrize("model", ["gpt", "bert"])
+def test_the_loss_does_not_depend_on_how_a_step_is_divided(model):
+    torch.manual_seed(0)
+    options = read_options(command("-", "-", "--model", model))
+    module = train.WithLoss(plan.new_model(plan.new_config(options, 50)))
+    for weight in module.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    ids, labels = torch.randint(50, (2, 4, 16))
+    labels[0, 3:] = labels[2] = -100  # windows with few targets, and with none
+    whole = module(ids, labels)["loss"]
+    n = (labels != -100).sum()
+    parts = [module(ids[[i]], labels[[i]], num_items_in_batch=n)["loss"] for i in range(4)]
+    torch.testing.assert_close(sum(parts), whole)
+    assert module(ids[2:3], labels[2:3])["loss"] == 0, "nothing to predict is not a NaN"
+
+
+# ------------------------------------------------------------------------------------ runs
+def test_training_lowers_the_loss_and_passes_the_options_on(alone, text, tmp_path):
+    points = losses(alone)
+    assert points["9"]["valid"] < points["3"]["valid"] - 0.05
     assert points["3"]["valid"] == pytest.approx(np.log(400), abs=0.5)
+    state = json.loads((alone / "run/checkpoints/checkpoint-9/trainer_state.json").read_text())
+    rates = [entry["learning_rate"] for entry in state["log_history"] if "loss" in entry]
+    warm = train.warmup_cosine(0, 9, 0.1)  # a twentieth of nine steps
+    assert rates == pytest.approx([0.01 * warm(step) for step in (2, 5, 8)], rel=0.3)
+    run(text, tmp_path / "m", "--warmup", "8", steps=9)
+    assert losses(tmp_path / "m")["3"]["valid"] > points["3"]["valid"] + 0.01
 
 
-def assert_alike(out, expected):
-    """Check that a run ended as another one, but for rounding."""
-    found, wanted = curve(out), curve(expected)
-    assert list(found) == list(wanted)
-    for step in wanted:
-        assert found[step] == pytest.approx(wanted[step], abs=1e-4)
-
-
-@needs_real
-@pytest.mark.exhaustive
-def test_the_command_learns_tiny_shakespeare(tmp_path, tally):
-    """Without any option, in minutes, to the loss that the chapter states."""
-    text = tmp_path / "text.txt"
-    text.write_text(datasets.shakespeare(source="real").text, "utf-8")
-    start = time.monotonic()
-    found = pretrain.run(pretrain.read_options(["--text", str(text), "--out", str(tmp_path / "m")]))
-    minutes = (time.monotonic() - start) / 60
-    tally(f"Tiny Shakespeare: {found['valid']:.3f} nats a token after {minutes:.1f} minutes")
-    assert found["valid"] < 4.2
-
-
-@pytest.mark.parametrize("more", [["--recompute"], ["--micro-batch", "8"]])
+@pytest.mark.parametrize("more", [["--recompute"], ["--micro-batch", "2"]])
 def test_what_saves_memory_changes_nothing(text, alone, tmp_path, more):
-    train(text, tmp_path, *more)
-    assert_alike(tmp_path, alone)
+    run(text, tmp_path / "m", *more)
+    assert_same_losses(tmp_path / "m", alone)
 
 
-def test_a_bert_hides_the_same_tokens_whatever_is_taken_at_once(text, tmp_path):
-    vocabulary = tokens.train_tokenizer(
-        tokens.read_texts([text]), 400, pretrain.BertTask.specials, bert=True
-    )
-    vocabulary.save(str(tmp_path / "tokenizer.json"))
-    for out, size in ((tmp_path / "a", "4"), (tmp_path / "b", "8")):
-        given = ["--model", "bert", "--tokenizer", str(tmp_path / "tokenizer.json")]
-        train(text, out, *given, "--micro-batch", size)
-    assert_alike(tmp_path / "a", tmp_path / "b")
+def test_zero_is_not_taken_for_not_given(text, tmp_path, monkeypatch):
+    used = []
+    real = train.warmup_cosine
+    monkeypatch.setattr(train, "warmup_cosine", lambda *given: used.append(given) or real(*given))
+    for warmup in ("0", "1"):
+        run(text, tmp_path / warmup, "--save-every", "40", "--warmup", warmup, steps=40)
+    run(text, tmp_path / "default", "--save-every", "40", steps=40)
+    assert used == [(0, 40, 0.1), (1, 40, 0.1), (2, 40, 0.1)]
 
 
-def test_two_processes_do_what_one_does(text, alone, tmp_path):
-    launched(2, command(text, tmp_path))
-    assert_alike(tmp_path, alone)
+def started(n, arguments, **environment):
+    """Start the command in n processes, which can be killed together."""
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(n), "-m"]
+    program = [sys.executable, "-m", *(launcher if n > 1 else []), "pretrain", *arguments]
+    return subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PRETRAIN_PROFILE": "smoke"} | environment,
+    )  # fmt: skip
 
 
-def killed(n, arguments, out, checkpoints):
-    """Run the command in n processes and kill them at a moment after so many checkpoints."""
-    run = started(n, arguments)
-    folder, end = out / "run/checkpoints", time.monotonic() + 240
-    while time.monotonic() < end and newest(folder) < checkpoints:
-        assert run.poll() is None, run.communicate()[0]
+def test_two_processes_do_what_one_does_and_one_goes_on_after_them(text, bert, tmp_path):
+    """A BERT, whose micro-batches and processes have unlike numbers of targets."""
+    out = tmp_path / "m"
+    two = started(2, command(text, out, "--model", "bert", "--micro-batch", "2", steps=6))
+    said = two.communicate(timeout=240)[0].decode()
+    assert two.returncode == 0, said
+    assert said.count("step 3 of 6") == 1, "one process reports"
+    assert_same_losses(out, bert)
+    shutil.rmtree(out / "run/checkpoints/checkpoint-6")
+    run(text, out, "--model", "bert", steps=6)
+    assert_same_losses(out, bert)
+
+
+def test_a_killed_run_goes_on_bit_for_bit(text, tmp_path, capsys):
+    """With dropout, and a terminal that lacks the characters of a sample."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    options = ["--dropout", "0.2"]
+    run(text, whole, *options, steps=60)
+    process = started(1, command(text, killed, *options, steps=60), PYTHONIOENCODING="ascii")
+    end = time.monotonic() + 240
+    while not list(killed.glob("run/checkpoints/checkpoint-6/complete.json")):
+        assert process.poll() is None and time.monotonic() < end, process.communicate()[0]
         time.sleep(0.01)
-    time.sleep(random.uniform(0, 0.1))
-    os.killpg(run.pid, signal.SIGKILL)
-    return run.communicate()[0]
-
-
-def newest(folder):
-    """Return the number of the newest checkpoint in a folder, 0 if there is none."""
-    return max((int(path.stem[6:]) for path in folder.glob("epoch-*.safetensors")), default=0)
-
-
-def test_killed_runs_go_on(text, tmp_path):
-    """Killed in one process, killed in two that divide the weights, ended in one; and in one only.
-
-    The first ends as a run left alone but for rounding, the second bit for bit.
-    """
-    whole, mixed, same = tmp_path / "whole", tmp_path / "mixed", tmp_path / "same"
-    train(text, whole, steps=60)
-    killed(1, command(text, mixed, steps=60), mixed, 2)
-    shutil.copytree(mixed, same)
-    for out, way in ((mixed, 2), (same, 1)):
-        begun = newest(out / "run/checkpoints")
-        more = DIVIDED if way == 2 else []
-        written = killed(way, command(text, out, *more, steps=60), out, begun + 2)
-        assert f"step {3 * (begun + 1)} of" in written, "nothing but the steps since was lost"
-        train(text, out, steps=60)
-    assert_alike(mixed, whole)
-    ends = [(out / "model.safetensors").read_bytes() for out in (same, whole)]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    begun = train.newest_checkpoint(killed / "run/checkpoints")
+    assert 6 <= int(begun.rpartition("-")[2]) < 60
+    capsys.readouterr()
+    run(text, killed, *options, steps=60)
+    assert f"step {int(begun.rpartition('-')[2]) + 3} of 60" in capsys.readouterr().out
+    assert_same_losses(killed, whole, atol=0)
+    ends = [(out / "model.safetensors").read_bytes() for out in (killed, whole)]
     assert ends[0] == ends[1]
 
 
-def test_the_plan_trains_nothing(text, tmp_path, capsys):
-    plan = train(text, tmp_path, "--plan", "--card", "h100", "--devices", "2")
-    shown = capsys.readouterr().out
-    assert "2 x h100" in shown and "Chinchilla" in shown
-    config = pretrain.gpt.GPTConfig(400, 16, 2, 2, max_length=16)
-    assert plan.parameters == sum(p.numel() for p in pretrain.gpt.GPT(config).parameters())
-    assert plan.tokens == 9 * 8 * 16 and plan.state_bytes == 16 * plan.parameters
-    assert not (tmp_path / "model.safetensors").exists()
+def test_a_damaged_checkpoint_is_passed_over(text, alone, tmp_path, capsys):
+    out = shutil.copytree(alone, tmp_path / "m")
+    newest = out / "run/checkpoints/checkpoint-9"
+    os.truncate(newest / "optimizer.pt", 500)
+    (out / "run/checkpoints/checkpoint-12").mkdir()  # killed before it was complete
+    run(text, out)
+    assert "checkpoint-9 is damaged" in capsys.readouterr().out
+    assert_same_losses(out, alone, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "no text"),
-        (b"ab\0\1\2", "zero byte"),
-        ("né".encode("latin-1") * 100, "no UTF-8 text"),
-        (b"too short", "longer text"),
-        (gzip.compress(b"a text\n" * 9_000)[:-20], "damaged"),
-        (b"\x1f\x8bno gzip" * 9, "bad.txt.gz is damaged"),
-        (b'{"text": "a"}\n{"te', "bad.jsonl is damaged"),
-        (b"a few words . " * 20, "left for validation"),
-    ],
-)
-def test_a_text_that_cannot_be_used_is_refused(tmp_path, content, reason):
-    kinds = {b"\x1f\x8b": "bad.txt.gz", b'{"': "bad.jsonl"}
-    bad = tmp_path / kinds.get(content[:2], "bad.txt")
-    bad.write_bytes(content)
-    with pytest.raises(SystemExit, match=reason):
-        pretrain.main(command(bad, tmp_path / "out"))
-    assert not list((tmp_path / "out").rglob("*.bin.*")), "nothing half-written is left"
+def test_processes_drop_different_units():
+    report = train.Report(Namespace(seed=1, batch=1, context=1), Namespace(flop=1, tokens=1), 1, 0)
+    drawn = set()
+    for rank, step in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        report.on_step_begin(Namespace(process_index=rank), Namespace(global_step=step), None)
+        drawn.add(torch.rand(1).item())
+    assert len(drawn) == 4
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        (["--text", "nowhere.txt"], "no file"),
-        (["--tokenizer", "nowhere.json"], "no file"),
-        (["--vocab", "100"], "257"),
-        (["--width", "15"], "heads"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(text, tmp_path, more, reason):
-    with pytest.raises(SystemExit, match=reason):
-        pretrain.main(command(text, tmp_path, *more))
+def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(text, tmp_path):
+    with pytest.raises(SystemExit, match="the loss is nan between steps 0 and 3"):
+        main(command(text, tmp_path / "m", "--lr", "1e30"))
+    assert not list(tmp_path.rglob("complete.json"))
 
 
-@pytest.mark.parametrize("more", [["--width", "32"], ["--save-every", "4"], ["--lr", "1"]])
+def test_two_runs_in_one_folder_are_refused(text, tmp_path):
+    (tmp_path / "run").mkdir()
+    with FileLock(tmp_path / "run/lock"), pytest.raises(SystemExit, match="another run is at work"):
+        main(command(text, tmp_path))
+    assert not (tmp_path / "run/options.json").exists()
+
+
+@pytest.mark.parametrize("more", [["--width", "32"], ["--save-every", "4"], ["--warmup", "0"]])
 def test_a_run_goes_on_with_its_own_options_only(text, alone, more):
     with pytest.raises(SystemExit, match=f"holds a run with {more[0]}"):
-        pretrain.main(command(text, alone, *more))
+        main(command(text, alone, *more))
+
+
+@pytest.mark.parametrize("name", ["options", "tokens", "tokenizer"])
+def test_a_damaged_file_of_a_run_is_named(text, alone, tmp_path, name):
+    out = shutil.copytree(alone, tmp_path / "m")
+    (out / f"run/{name}.json").write_bytes(b'{"model": ')
+    with pytest.raises(SystemExit, match=rf"{name}.json is (damaged|no tokenizer).* remove it"):
+        main(command(text, out))
 
 
 MEANINGLESS = (
-    "--batch 9, --steps 0, --valid 1, --micro-batch 0, --micro-batch -4, --devices 0, --lr -1, "
-    "--lr nan, --warmup -1, --weight-decay -1, --context 1, --seed -1, --unknown 1, --layers two"
+    "--steps 0, --valid 1, --micro-batch 0, --micro-batch -4, --devices 0, --lr -1, --lr nan, "
+    "--warmup -1, --weight-decay -1, --context 2, --seed -1, --unknown 1, --layers two, "
+    "--dropout 1, --width 15"
 )
 
 
 @pytest.mark.parametrize("more", MEANINGLESS.split(", "))
-def test_options_that_cannot_be_meant_are_refused(text, tmp_path, capsys, more):
+def test_options_that_make_no_sense_are_refused(text, tmp_path, capsys, more):
     with pytest.raises(SystemExit):
-        pretrain.main(command(text, tmp_path, *more.split()))
+        main(command(text, tmp_path / "m", *more.split()))
     assert more.split()[0] in capsys.readouterr().err.splitlines()[-1]
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize("kept", [b"", b'{"model": '])
-@pytest.mark.parametrize("name", ["options", "curve", "tokens", "tokenizer-gpt-400"])
-def test_a_damaged_file_of_a_run_is_named_and_can_be_removed(text, alone, tmp_path, name, kept):
-    out = shutil.copytree(alone, tmp_path / "out")
-    damaged = out / f"run/{name}.json"
-    damaged.write_bytes(kept)
-    with pytest.raises(SystemExit, match=rf"{name}.json is (damaged|no tokenizer).* remove it"):
-        pretrain.main(command(text, out))
-    damaged.unlink()
-    assert train(text, out)["valid"] == pytest.approx(curve(alone)["9"]["valid"], abs=1e-4)
-
-
-def test_tokens_that_are_cut_short_are_made_again(text, alone, tmp_path):
-    out = shutil.copytree(alone, tmp_path / "out")
-    whole = (out / "run/tokens.bin").read_bytes()
-    for part in (b"", whole[:-7], whole[: len(whole) // 4 * 2]):
-        (out / "run/tokens.bin").write_bytes(part)
-        train(text, out)
-        assert (out / "run/tokens.bin").read_bytes() == whole
-
-
-def test_checkpoints_that_are_cut_short_are_passed_over(text, alone, tmp_path):
-    out = shutil.copytree(alone, tmp_path / "out")
-    older, newer = sorted((out / "run/checkpoints").glob("*.safetensors"))
-    newer.write_bytes(newer.read_bytes()[:500])
-    with pytest.warns(UserWarning, match="damaged.*passed over"):
-        train(text, out)
-    assert_alike(out, alone)
-    for path in (older, newer):
-        (out / "run/checkpoints" / path.name).write_bytes(b"")
-    with pytest.warns(UserWarning), pytest.raises(SystemExit, match="remove them to start anew"):
-        pretrain.main(command(text, out))
-
-
-def test_a_folder_that_cannot_be_written_and_an_interrupt_are_said_in_a_line(
-    text, tmp_path, monkeypatch
-):
-    with pytest.raises(SystemExit, match=r"support.pretrain: .*toy.txt.*mend this"):
-        pretrain.main(command(text, text / "below"))
+def test_what_the_machine_cannot_do_is_said_in_a_line(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for more, reason in ((["--precision", "fp16"], "needs a GPU"), (["--fsdp"], "needs GPUs"),
+                         (["--micro-batch", "3"], "not a multiple")):  # fmt: skip
+        with pytest.raises(SystemExit, match=f"^pretrain: .*{reason}"):
+            main(command(text, tmp_path / "m", *more))
+    with pytest.raises(SystemExit, match="toy.txt.*still there"):
+        main(command(text, text / "below"))
 
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pretrain.training, "fit", interrupt)
+    monkeypatch.setattr(train.WindowTrainer, "train", interrupt)
     with pytest.raises(SystemExit, match="stopped; the same command goes on"):
-        pretrain.main(command(text, tmp_path))
+        main(command(text, tmp_path / "m"))
 
 
-def test_a_card_without_bfloat16_is_planned_in_float16(text, tmp_path):
+# --------------------------------------------------------------------------------- exports
+def test_an_exported_gpt_is_what_was_trained(alone):
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(alone).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(alone)
+    end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    given = tokenizer("the capital of france", return_tensors="pt")
+    assert set(given) == {"input_ids", "attention_mask"}
+    assert tokenizer.decode(given["input_ids"][0]) == "the capital of france"
+    valid = np.fromfile(alone / "run/tokens.bin", np.uint16)
+    at = len(valid) - round(0.05 * len(valid))
+    windows = train.Windows(valid[at:], 16, 0, 128)
+    ids, labels = (torch.tensor(np.stack([windows[i][name] for i in range(128)]))
+                   for name in ("input_ids", "labels"))  # fmt: skip
+    with torch.no_grad():
+        logits = theirs(ids).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()).item()
+    assert loss == pytest.approx(losses(alone)["9"]["valid"], abs=1e-4)
+    for config in (theirs.config, theirs.generation_config):
+        assert (config.eos_token_id, config.bos_token_id, config.pad_token_id) == (end, end, end)
+    assert theirs.generation_config.max_length == tokenizer.model_max_length == 16
+    assert len(tokenizer) == theirs.config.vocab_size == 400
+    assert theirs.generate(**given).shape[1] <= 16
+
+
+def test_an_exported_bert_is_what_was_trained(bert):
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(bert).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    given = tokenizer("the cat .", "Ein Hund .", return_tensors="pt")
+    names = tokenizer.convert_ids_to_tokens(given["input_ids"][0])
+    assert names[0] == "[CLS]" and names[-1] == "[SEP]" and names.count("[SEP]") == 2
+    ours = pretrained.load_bert(bert, BertForPretraining).eval()
+    with torch.no_grad():
+        expected = ours.predict_tokens(ours.bert(given["input_ids"]))
+        torch.testing.assert_close(theirs(**given).logits, expected, atol=1e-4, rtol=1e-4)
+    assert tokenizer.mask_token == "[MASK]" and theirs.config.pad_token_id == 0
+    assert len(tokenizer) == theirs.config.vocab_size == 400
+
+
+def test_every_version_of_transformers_knows_the_class_of_the_tokenizer(alone, bert):
+    for out in (alone, bert):
+        about = json.loads((out / "tokenizer_config.json").read_text())
+        assert about["tokenizer_class"] == "PreTrainedTokenizerFast"
+        assert "extra_special_tokens" not in about
+
+
+def test_an_exported_model_goes_on_training(alone, text):
+    model = transformers.AutoModelForCausalLM.from_pretrained(alone)
+    ids = transformers.AutoTokenizer.from_pretrained(alone)(text.read_text()[:40])["input_ids"]
+    batch = torch.tensor([ids[:16]])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    found = []
+    for _ in range(5):
+        loss = model(batch, labels=batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    assert found[-1] < found[0] - 0.5
+
+
+def test_the_readme_names_the_folder_as_python_reads_it(alone):
+    lines = (alone / "README.md").read_text().splitlines()
+    named = next(line for line in lines if line.startswith("model = "))
+    assert eval(named.partition("from_pretrained")[2]) == alone.as_posix()
+
+
+# ----------------------------------------------------------------------------------- plans
+def test_the_plan_is_of_the_card_and_writes_nothing(text, tmp_path, capsys):
     for card, precision in (("t4", "fp16"), ("v100", "fp16"), ("a100", "bf16")):
-        more = command(text, tmp_path, "--plan", "--card", card)
-        assert pretrain.read_options(more).precision == precision
+        options = read_options(command(text, tmp_path / "m", "--plan", "--card", card))
+        assert options.precision == precision
+        costs = say_plan(options)
+    main(command(text, tmp_path / "m", "--plan", "--card", "t4", "--devices", "2"))
+    shown = capsys.readouterr().out
+    assert "2 x t4" in shown and "Chinchilla" in shown
+    model = plan.new_model(plan.new_config(options, 400))
+    assert costs.parameters == sum(p.numel() for p in model.parameters())
+    assert costs.tokens == 9 * 8 * 16 and costs.state_bytes == 16 * costs.parameters
+    assert not (tmp_path / "m").exists()
 
 
-def test_a_folder_of_another_text_is_refused(text, alone, tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text(text.read_text()[:50_000])
-    with pytest.raises(SystemExit, match="another text"):
-        pretrain.main(command(other, alone))
+def test_the_plan_of_a_large_text_reads_its_beginning(text, tmp_path, capsys, monkeypatch):
+    main(command(text, tmp_path / "m", "--plan"))
+    exact = capsys.readouterr().out.splitlines()[0]
+    monkeypatch.setattr("pretrain.__main__.SAMPLE", 3)
+    main(command(text, tmp_path / "m", "--plan"))
+    about = capsys.readouterr().out.splitlines()[0]
+    assert about.startswith("about ") and not exact.startswith("about")
+    n, m = (int(line.replace(",", "").split()[-2]) for line in (exact, about))
+    assert m == pytest.approx(n, rel=0.1)
 
 
-def test_a_full_disk_loses_nothing(text, tmp_path, monkeypatch):
-    tokenizer = tokens.train_tokenizer(tokens.read_texts([text]), 300)
-    usage = os.statvfs(tmp_path)
-    monkeypatch.setattr(tokens.shutil, "disk_usage", lambda _: type("", (), {"free": 10}))
-    with pytest.raises(OSError, match="room for 10 bytes"):
-        tokens.make_tokens([text], tokenizer, tmp_path / "work")
-    assert usage and not list((tmp_path / "work").iterdir())
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+@pytest.mark.parametrize("model", ["gpt", "bert"])
+def test_the_planned_activations_are_those_that_pytorch_keeps(precision, model):
+    given = f"--model {model} --width 128 --heads 2 --layers 4 --context 64 --batch 8 --precision"
+    options = read_options(command("-", "-", *given.split(), precision))
+    config = plan.new_config(options, 1_000)
+    module, kept = train.WithLoss(plan.new_model(config)), {}
+    weights = {w.untyped_storage().data_ptr() for w in module.parameters()}
 
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage
+        return tensor
 
-def test_packed_texts_and_json_lines_are_the_same_text(text, tmp_path):
-    zstd = pytest.importorskip("zstandard")
-    lines = text.read_text().splitlines(keepends=True)
-    packed, more = tmp_path / "a.txt.gz", tmp_path / "b.txt.zst"
-    packed.write_bytes(gzip.compress(text.read_bytes()))
-    more.write_bytes(zstd.compress(text.read_bytes()))
-    for path in (text, packed, more):
-        pieces = list(tokens.read_texts([path]))
-        assert "".join(pieces[:-1]) == "".join(lines) and pieces[-1] is None
-    records = tmp_path / "c.jsonl"
-    records.write_text("\n".join(json.dumps({"text": line, "n": 1}) for line in lines[:50]))
-    pieces = list(tokens.read_texts([records]))
-    assert pieces[::2] == lines[:50] and pieces[1::2] == [None] * 50
-    with pytest.raises(ValueError, match="no field 'body'"):
-        list(tokens.read_texts([records], "body"))
-
-
-def test_windows_cover_the_text_once_in_a_pass():
-    windows = tokens.Windows(np.arange(1_000, dtype=np.uint16), 16, seed=3)
-    starts = windows.starts(0, windows.n)
-    assert len(set(starts)) == windows.n and all(np.diff(sorted(starts)) == 16)
-    assert starts == windows.starts(0, 5) + windows.starts(5, windows.n - 5)
-    second = windows.starts(windows.n, windows.n)
-    assert sorted(second) != sorted(starts) and second != starts
-    assert windows.at([7, 9]).tolist() == [list(range(7, 24)), list(range(9, 26))]
-    assert windows.at([starts[0]]).dtype == np.int64 and max(second) + 17 <= 1_000
+    ids, labels = torch.randint(1_000, (2, 8, 64))
+    if model == "bert":
+        labels[torch.rand(8, 64) > 0.15] = -100
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            module(ids, labels)
+    measured = sum(storage.nbytes() for storage in kept.values())
+    planned = plan.make_plan(config, options, 1, 1, 1).activation_bytes
+    logits = (1 if model == "gpt" else 0.15) * 8 * 64 * 1_000 * 4  # and their gradient
+    assert planned - logits == pytest.approx(measured, rel=0.15)
