@@ -4,18 +4,20 @@ import json
 import os
 import random
 import time
+import unicodedata
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers as library
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.text import bpe
-from support.text.bpe import BPETokenizer, PieceCache
-from tests.library_bpe import library_twin
+from support.text.bpe import BPETokenizer
 
 TEXT = (
     "The lowest of the lower houses is low, lower than the newest of the wider ones.\n"
@@ -60,7 +62,9 @@ def random_strings(n: int, seed: int = 0) -> list[str]:
         kind = rng.random()
         if kind < 0.5:
             return rng.choice(ODD) if kind < 0.3 else rng.choice("abcdestr'12 ")
-        return chr(rng.randint(*rng.choice(SPANS)))
+        found = chr(rng.randint(*rng.choice(SPANS)))
+        # Releases of the libraries know the letters of different versions of Unicode.
+        return "x" if unicodedata.category(found) == "Cn" else found
 
     return ["".join(character() for _ in range(rng.randint(1, 50))) for _ in range(n)]
 
@@ -107,25 +111,33 @@ def tokenizer() -> BPETokenizer:
     return BPETokenizer.train(TEXT, 400, ["<|end|>", "<pad>"])
 
 
-# Round trips
+# Few letters, so that pairs come again and tie; and what is hard to cut.
+letters = st.sampled_from([*"aab  \n", "'s", "é", "e\u0301", "👩‍👧", "ש", "\u200f", "\0", "1"])
+texts = st.lists(letters, max_size=60).map("".join)
+any_text = st.text(max_size=30) | texts
+quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
-@pytest.mark.parametrize("text", HARD)
-def test_hard_strings_come_back(tokenizer, text):
-    ids = tokenizer.encode(text)
-    assert tokenizer.decode(ids) == text
-    assert tokenizer.decode_bytes(ids) == text.encode()
-    assert all(0 <= i < tokenizer.vocab_size for i in ids)
+# Against the slow, plain way
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.text())
-def test_any_text_comes_back(text):
-    tokenizer = BPETokenizer.train(TEXT + text, 300)
-    assert tokenizer.decode(tokenizer.encode(text)) == text
+@given(texts, st.integers(0, 30), st.lists(any_text, max_size=4))
+@quick
+def test_merges_and_ids_are_those_of_the_plain_way(text, n, others):
+    tokenizer = BPETokenizer.train(text, 256 + n)
+    counts = Counter(bpe.pre_tokenize(text))
+    assert tokenizer.merges == naive_merges(counts, n)
+    for other in (text, *others):
+        ids = tokenizer.encode(other)
+        assert ids == naive_encode(tokenizer, other) and tokenizer.decode(ids) == other
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("text", [TEXT, "aaaaaaa aaaa aa", *random_strings(10, seed=3)])
+def test_encoding_applies_merges_in_rank_order(tokenizer, text):
+    assert tokenizer.encode(text) == naive_encode(tokenizer, text)
+
+
+@quick
 @given(st.text(st.characters(categories=["Cs", "Ll", "Zs"])))
 def test_lone_surrogates_come_back_when_asked_for(tokenizer, text):
     ids = tokenizer.encode(text)
@@ -142,7 +154,6 @@ def test_bytes_that_are_not_utf8_are_replaced_in_text_only(tokenizer):
 
 
 def test_arrays_and_tensors_decode(tokenizer):
-    torch = pytest.importorskip("torch")
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode(np.array(ids, dtype=np.int32)) == TEXT
     assert tokenizer.decode(torch.tensor(ids)) == TEXT
@@ -172,37 +183,10 @@ def test_the_pattern_cuts_as_in_gpt2(text, parts):
     assert bpe.pre_tokenize(text) == parts
 
 
-@pytest.mark.parametrize("text", [*HARD, TEXT, "".join(random_strings(300))])
-def test_nothing_is_lost_and_stretches_are_whole_pre_tokens(text):
-    parts = bpe.pre_tokenize(text)
-    assert "".join(parts) == text
-    stretches = bpe._STRETCH.findall(text)
-    assert [part for stretch in stretches for part in bpe.pre_tokenize(stretch)] == parts
-
-
 def test_byte_symbols_are_printable_and_differ():
     symbols = bpe.byte_symbols()
     assert len(set(symbols)) == 256 and all(symbol.isprintable() for symbol in symbols)
     assert symbols[ord("a")] == "a" and symbols[ord(" ")] == "Ġ" and symbols[ord("\n")] == "Ċ"
-
-
-# Training and encoding against the slow, plain way
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_merges_are_those_of_recounting_every_time(seed):
-    rng = random.Random(seed)
-    words = ["".join(rng.choices("abcdef", k=rng.randint(1, 7))) for _ in range(60)]
-    text = " ".join(rng.choices(words, k=400))
-    fast = BPETokenizer.train(text, 256 + 60)
-    assert fast.merges == naive_merges(Counter(bpe.pre_tokenize(text)), len(fast.merges))
-
-
-@pytest.mark.parametrize("text", [TEXT, "aaaaaaa aaaa aa", *random_strings(20, seed=3)])
-def test_encoding_applies_merges_in_rank_order(tokenizer, text):
-    assert tokenizer.encode(text) == naive_encode(tokenizer, text)
-    own = BPETokenizer.train(text, 300)
-    assert own.encode(text) == naive_encode(own, text)
 
 
 def test_of_equal_counts_the_lowest_ids_are_merged_first():
@@ -210,12 +194,6 @@ def test_of_equal_counts_the_lowest_ids_are_merged_first():
     assert BPETokenizer.train("cd\nab\nabcd", 259).merges == by_hand
     # A new symbol has a higher id than every byte, so (z, z) goes before (ab, c).
     assert BPETokenizer.train("abc\nzz", 258).merges == [("a", "b"), ("z", "z")]
-
-
-def test_repeated_letters_are_merged_from_the_left():
-    tokenizer = BPETokenizer.train("aaaaa", 257)
-    a, aa = tokenizer.vocab["a"], tokenizer.vocab["aa"]
-    assert tokenizer.encode("aaaaa") == [aa, aa, a]
 
 
 def test_ids_are_special_tokens_then_bytes_then_merges(tokenizer):
@@ -251,47 +229,25 @@ def test_long_pieces_do_not_take_quadratic_time():
     assert time.perf_counter() - start < 20  # quadratic: minutes
 
 
-def test_the_cache_is_bounded_and_changes_nothing():
-    plain = BPETokenizer.train(TEXT, 350)
-    expected = plain.encode(TEXT)
-    small = BPETokenizer(plain.vocab, plain.merges)
-    small._cache = PieceCache(small._encode_stretch, most=7, longest=5)
-    assert small.encode(TEXT) == expected == small.encode(TEXT)
-    assert 0 < len(small._cache) <= 7 and max(map(len, small._cache)) <= 5
-
-
-# Mistakes by the caller
+def test_a_full_cache_changes_no_ids(monkeypatch, tokenizer):
+    monkeypatch.setattr(bpe, "CACHE_SIZE", 7)
+    small = BPETokenizer(tokenizer.vocab, tokenizer.merges)
+    assert small.encode(TEXT) == tokenizer.encode(TEXT) and 0 < len(small._cache) <= 7
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocab_size": 255}, "vocab_size must be at least 256, got 255"),
+        ({"vocab_size": 255}, "vocab_size of at least 256, .* got 255"),
         ({"vocab_size": 257, "special_tokens": ["<a>", "<b>"]}, "at least 258"),
-        ({"vocab_size": 300.0}, "must be an integer"),
-        ({"special_tokens": ["<a>", "<b>", "<a>"]}, r"given twice: \['<a>'\]"),
-        ({"special_tokens": ["<a>", ""]}, "not be empty"),
-        ({"special_tokens": ["\ud800"]}, "or have lone surrogates"),
-        ({"special_tokens": ["é"]}, "use ASCII"),
-        ({"special_tokens": "<pad>"}, "must be a list of str, got str '<pad>'"),
-        ({"texts": ["abc", None]}, "text must be a str, got NoneType"),
+        ({"special_tokens": ["<a>", ""]}, "list of ASCII texts"),
+        ({"special_tokens": ["é"]}, "list of ASCII texts"),
+        ({"special_tokens": "<pad>"}, "list of ASCII texts .* got '<pad>'"),
     ],
 )
-def test_training_refuses_what_cannot_be(arguments, message):
+def test_training_refuses_what_would_be_wrong_in_silence(arguments, message):
     with pytest.raises(ValueError, match=message):
         BPETokenizer.train(**{"texts": "abc", "vocab_size": 300, **arguments})
-
-
-@pytest.mark.parametrize("bad", [-1, 400, 10**9, None, "a"])
-def test_an_id_that_does_not_exist_raises(tokenizer, bad):
-    for decode in (tokenizer.decode, tokenizer.decode_bytes):
-        with pytest.raises(ValueError, match=r"no token has the id .*; ids are 0\.\.399"):
-            decode([5, bad])
-
-
-def test_encoding_wants_a_str(tokenizer):
-    with pytest.raises(ValueError, match="must be a str, got bytes"):
-        tokenizer.encode(b"abc")
 
 
 # The same as the `tokenizers` library
@@ -299,7 +255,6 @@ def test_encoding_wants_a_str(tokenizer):
 
 def library_tokenizer(texts: list[str], vocab_size: int, special_tokens: list[str]):
     """Return what `tokenizers` learns from the same texts."""
-    library = pytest.importorskip("tokenizers")
     byte_level = library.pre_tokenizers.ByteLevel
     theirs = library.Tokenizer(library.models.BPE())
     theirs.pre_tokenizer = byte_level(add_prefix_space=False, use_regex=True)
@@ -329,7 +284,7 @@ def same_as_the_library(texts: list[str], vocab_size: int, special_tokens: list[
     return ours, theirs
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_ids_are_the_librarys_on_texts_full_of_ties(seed):
     """Few letters make many ties; some special tokens are spelled like a symbol."""
     rng = random.Random(seed)
@@ -339,12 +294,6 @@ def test_ids_are_the_librarys_on_texts_full_of_ties(seed):
     same_as_the_library([*texts, "<pad>aba b"], 262 + rng.randint(0, 150), special)
 
 
-def test_a_symbol_spelled_like_a_special_token_has_its_id():
-    tokenizer = BPETokenizer.train("abab abab", 300, ["<pad>", "ab"])
-    assert tokenizer.vocab["ab"] == 1 and ("a", "b") in tokenizer.merges
-    assert tokenizer.vocab_size == 258 + len(tokenizer.merges) - 1
-
-
 def test_ids_are_the_librarys_on_hard_strings():
     ours, theirs = same_as_the_library([TEXT, *HARD], 600, ["<|end|>", "<pad>", "<p"])
     for text in [*HARD, "<p<pad>>", "<|end|><|end|>"]:
@@ -352,7 +301,6 @@ def test_ids_are_the_librarys_on_hard_strings():
 
 
 def test_ids_are_the_librarys_on_random_unicode():
-    needs_unicode_16()
     strings = random_strings(1000)
     ours, theirs = same_as_the_library([TEXT], 400, ["<pad>"])
     for text, encoding in zip(strings, theirs.encode_batch(strings), strict=True):
@@ -361,60 +309,23 @@ def test_ids_are_the_librarys_on_random_unicode():
     same_as_the_library(strings, 1000, [])
 
 
-def needs_unicode_16() -> None:
-    """Skip with releases of `tokenizers` that know an older Unicode."""
-    library = pytest.importorskip("tokenizers")
-    if tuple(map(int, library.__version__.split(".")[:2])) < (0, 21):
-        pytest.skip("this release of tokenizers knows a Unicode before version 16")
-
-
 def test_letters_and_numbers_are_those_of_the_library():
-    """Every code point that `regex` calls a letter or a number, and each 64th of the others."""
-    needs_unicode_16()
-    library = pytest.importorskip("tokenizers")
-    regex = pytest.importorskip("regex")
+    """Every code point that this Python calls a letter or a number, and each 64th of the others."""
     byte_level = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     everything = (chr(i) for i in range(0x110000) if not 0xD800 <= i <= 0xDFFF)
-    word = regex.compile(r"[\p{L}\p{N}\s]")
-    some = [c for c in everything if word.match(c) or ord(c) % 64 == 0]
+    kinds = ((c, unicodedata.category(c)) for c in everything)
+    some = [c for c, kind in kinds if kind[0] in "LNZ" or ord(c) % 64 == 0 and kind != "Cn"]
     for start in range(0, len(some), 2000):
         text = "".join(f"a{c}1 !{c}!" for c in some[start : start + 2000])
         theirs = [text[a:b] for _, (a, b) in byte_level.pre_tokenize_str(text)]
         assert bpe.pre_tokenize(text) == theirs
 
 
-def test_the_library_with_our_merges_gives_the_same(tokenizer):
-    theirs = library_twin(tokenizer)
-    text = TEXT + "<pad> and <|end|>"
-    assert theirs.encode(text).ids == tokenizer.encode(text)
-    assert theirs.decode(tokenizer.encode(TEXT)) == TEXT
-    assert theirs.get_vocab() == tokenizer.vocab
-    trained = json.loads(library_tokenizer([TEXT], 400, ["<|end|>", "<pad>"]).to_str())
-    ours = json.loads(theirs.to_str())
-    assert trained["added_tokens"] == ours["added_tokens"]
-    for name in ("vocab", "merges"):
-        assert trained["model"][name] == ours["model"][name]
-
-
-REAL = {
-    "ptb/ptb.train.txt": None,
-    "wikitext-2/wiki.valid.tokens": 300_000,
-    "wikitext-2/wiki.test.tokens": 300_000,
-    "shakespeare/input.txt": 300_000,
-}
-
-
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", ["ptb/ptb.valid.txt", "wikitext-2/wiki.test.tokens"])
 def test_ids_are_the_librarys_on_real_text(name):
-    folder = os.environ.get("PRETRAIN_DATA_DIR")
-    path = Path(folder or ".") / name
-    if not folder or not path.is_file():
+    path = Path(os.environ.get("PRETRAIN_DATA_DIR", ".")) / name
+    if not path.is_file():
         pytest.skip(f"PRETRAIN_DATA_DIR holds no {name}")
-    text = path.read_text(encoding="utf-8")[: REAL[name]]
-    lines = text.splitlines(keepends=True)
-    theirs = library_tokenizer(lines, 8192, ["<pad>", "<|end|>"])
-    ours = BPETokenizer.train(lines, 8192, ["<pad>", "<|end|>"])
-    assert ours.vocab == theirs.get_vocab() and ours.merges == merges_of(theirs)
-    assert ours.vocab_size == 8192
-    ids = ours.encode(text)
-    assert ids == theirs.encode(text).ids and ours.decode(ids) == text
+    lines = path.read_text(encoding="utf-8")[:300_000].splitlines(keepends=True)
+    ours, _ = same_as_the_library(lines, 4096, ["<pad>", "<|end|>"])
+    assert ours.vocab_size == 4096

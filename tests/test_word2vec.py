@@ -2,14 +2,12 @@
 
 import itertools
 import math
-import threading
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from support import profile
 from support.data import toyworld
 from support.text.vocab import Corpus, Vocab
 from support.vectors import word2vec
@@ -33,7 +31,7 @@ def corpus_of(sentences, size=None):
 
 
 def own_ids(lengths):
-    """Return a corpus of sentences of the given lengths in which each place has its own id."""
+    """Return a corpus of sentences of the given lengths in which each position has its own id."""
     ends = np.cumsum([0, *lengths])
     return corpus_of([list(range(a, b)) for a, b in itertools.pairwise(ends)])
 
@@ -61,12 +59,7 @@ def test_the_noise_table_holds_each_word_as_often_as_its_share(power):
     held = np.bincount(table, minlength=len(counts))
     assert np.abs(held - 50_000 * share).max() <= 1
     assert held[counts == 0].sum() == 0
-
-
-def test_the_default_noise_is_unigram_to_the_three_quarters():
-    table = noise_table(np.array([16, 1]))
-    assert len(table) == 2**20
-    assert (table == 0).mean() == pytest.approx(8 / 9, abs=2e-6)
+    assert (noise_table(np.array([16, 1])) == 0).mean() == pytest.approx(8 / 9, abs=2e-6)
 
 
 # ---------------------------------------------------------------------------- skip-gram pairs
@@ -99,25 +92,7 @@ def test_pairs_of_the_toy_sentences_lie_in_a_window_and_a_sentence():
     assert seen == set(within(TOY, 2))
 
 
-def test_with_a_window_of_one_the_pairs_are_all_neighbors():
-    lengths = [1, 2, 5, 1, 1, 3]
-    corpus = own_ids(lengths)
-    examples = skipgram_examples(corpus, window=1, subsample=0)
-    assert sorted(pairs_of(examples)) == sorted(within([s.tolist() for s in corpus], 1))
-    assert examples.n_centers == sum(lengths)
-
-
-def test_examples_have_the_stated_shapes():
-    examples = skipgram_examples(corpus_of(TOY), window=3, negatives=4, subsample=0)
-    n = len(examples.centers)
-    assert examples.centers.shape == examples.contexts.shape == (n,)
-    assert examples.negatives.shape == (n, 4)
-    assert {a.dtype for a in (examples.centers, examples.contexts, examples.negatives)} == {
-        np.dtype(np.int32)
-    }
-
-
-@pytest.mark.parametrize("window", [2, 5, 30])
+@pytest.mark.parametrize("window", [1, 5, 30])
 def test_each_distance_comes_as_often_as_a_uniform_window_reaches_it(window):
     lengths = np.random.default_rng(0).integers(1, 25, 1500)
     corpus = own_ids(lengths)
@@ -164,18 +139,11 @@ def test_no_negative_is_the_context_and_all_follow_the_noise():
     assert chi_square < freedom + 4.5 * math.sqrt(2 * freedom)
 
 
-def test_a_text_of_one_word_ends():
-    found = []
-
-    def search():
-        for text in (Corpus.from_text("a a a"), Corpus.from_text("a a a", unk="<unk>")):
-            examples = skipgram_examples(text, window=2, subsample=0)
-            found.append(set(examples.negatives.ravel().tolist()) == {text.vocab["a"]})
-
-    worker = threading.Thread(target=search, daemon=True)
-    worker.start()
-    worker.join(timeout=30)
-    assert found == [True, True], "the search for another noise word did not end"
+@pytest.mark.parametrize("unk", [None, "<unk>"])
+def test_a_text_of_one_word_has_no_other_noise_word_and_ends(unk):
+    text = Corpus.from_text("a a a", unk=unk)
+    examples = skipgram_examples(text, window=1000, subsample=0)
+    assert set(examples.negatives.ravel().tolist()) == {text.vocab["a"]}
 
 
 def test_subsampling_thins_out_each_word_as_often_as_it_should():
@@ -187,8 +155,6 @@ def test_subsampling_thins_out_each_word_as_often_as_it_should():
     expected = corpus.counts @ keep
     spread = math.sqrt(corpus.counts @ (keep * (1 - keep)))
     assert abs(examples.n_centers - expected) < 4.5 * spread
-    all_words = skipgram_examples(corpus, window=1, negatives=1, subsample=0)
-    assert all_words.n_centers == len(corpus.ids)
 
 
 def test_windows_reach_over_words_that_were_left_out():
@@ -204,20 +170,6 @@ def test_examples_repeat_with_their_seed():
     one, two, other = (skipgram_examples(corpus, 2, 5, 0.05, seed) for seed in (4, 4, 5))
     assert pairs_of(one) == pairs_of(two) != pairs_of(other)
     np.testing.assert_array_equal(one.negatives, two.negatives)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"window": 0}, "window must be at least 1, got 0"),
-        ({"negatives": 0}, "negatives must be at least 1, got 0"),
-        ({"subsample": -1e-5}, "subsample must be at least 0, got -1e-05"),
-        ({"subsample": math.nan}, "subsample must be at least 0, got nan"),
-    ],
-)
-def test_examples_refuse_what_makes_no_sense(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        skipgram_examples(corpus_of(TOY), **arguments)
 
 
 # ------------------------------------------------------------------- one step against autograd
@@ -241,21 +193,21 @@ class Reference:
         self.loss.backward()
 
     def use(self, table, rows, *where):
-        """Return rows of a table as the leaf that belongs to one place of one block."""
+        """Return rows of a table as the leaf that belongs to one position of one block."""
         key = (table, tuple(rows), *where)
         if key not in self.leaves:
             self.leaves[key] = self.before[table][0][rows].clone().requires_grad_()
         return self.leaves[key]
 
-    def center(self, block, slot, place):
-        """Return the losses of the predictions at one place of the text."""
+    def center(self, block, slot, position):
+        """Return the losses of the predictions at one position of the text."""
         reach = int(self.reach[block, slot])
-        around = [p for p in range(place - reach, place + reach + 1) if p != place]
+        around = [p for p in range(position - reach, position + reach + 1) if p != position]
         around = [p for p in around if 0 <= p < len(self.ids)]
-        around = [p for p in around if self.sentence[p] == self.sentence[place]]
+        around = [p for p in around if self.sentence[p] == self.sentence[position]]
         if not around:
             return []
-        [v] = self.use("in", [self.ids[place]], block, place)
+        [v] = self.use("in", [self.ids[position]], block, position)
         return [self.prediction(v, block, target) for target in around]
 
     def prediction(self, v, block, target):
@@ -306,7 +258,7 @@ def test_a_step_equals_autograd(window, monkeypatch):
     trainer.inputs.vectors.normal_()
     trainer.outputs.vectors.normal_()
     text = trainer.subsample(0)
-    assert sorted(text.order.tolist()) == list(range(text.n_blocks))
+    assert sorted(text.order.tolist()) == list(range(math.ceil(sum(lengths) / BLOCK)))
     assert text.n_words == sum(lengths)
     for blocks, (words, together) in zip(text.order.split(2), text.batches(2), strict=True):
         before = {name: [t.clone() for t in pair] for name, pair in state(trainer).items()}
@@ -323,16 +275,6 @@ def test_a_step_equals_autograd(window, monkeypatch):
             assert torch.equal(table[unused], before[name][0][unused])
 
 
-def test_all_windows_are_equally_likely(monkeypatch):
-    corpus = own_ids([64] * 100)
-    trainer = word2vec.Trainer(corpus, 2, 5, 1, 0, CPU)
-    [(words, together)] = trainer.subsample(0).batches(999)
-    _, reach, _ = recorded_step(trainer, words, together, 0.1, monkeypatch)
-    found = torch.bincount(reach.ravel(), minlength=6)[1:]
-    assert found.sum() == 6400 and ((found - 1280).abs() < 4.5 * 32).all()
-
-
-# ---------------------------------------------------------------------------- an epoch's words
 def trainer_for(corpus, window=2, seed=0):
     return word2vec.Trainer(corpus, 2, window, 5, seed, CPU)
 
@@ -377,31 +319,15 @@ def test_words_keep_their_sentence_when_others_are_left_out():
 
 # ------------------------------------------------------------------------------------ training
 def same(a, b):
-    pairs = [(a.vectors, b.vectors)] + ([(a.context, b.context)] if a.context else [])
+    pairs = [(a.vectors, b.vectors), (a.context, b.context)]
     return a.losses == b.losses and all(np.array_equal(x.matrix, y.matrix) for x, y in pairs)
 
 
-@pytest.fixture
-def threads():
-    """Let a test choose the number of threads, and set the number that was there again."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-def test_a_seed_repeats_the_vectors_bit_for_bit(toy_text, threads):
-    def run(n_threads, seed=3):
-        threads(n_threads)
-        sentences = [s.tolist() for s in itertools.islice(toy_text, 400)]
-        corpus = corpus_of(sentences, len(toy_text.vocab))
-        return word2vec.train(corpus, dim=20, epochs=1, batch=512, seed=seed, device=CPU)
-
-    one, two = run(1), run(2)
-    assert same(one, run(1)) and same(two, run(2))
-    # Threads add up in another order, so across their numbers only rounding may differ.
-    np.testing.assert_allclose(one.vectors.matrix, two.vectors.matrix, atol=1e-4)
-    np.testing.assert_allclose(one.losses, two.losses, rtol=1e-4)
-    assert not np.allclose(two.vectors.matrix, run(2, seed=4).vectors.matrix, atol=1e-2)
+def test_a_seed_repeats_the_vectors_bit_for_bit(toy_text):
+    given = {"dim": 20, "epochs": 1, "batch": 512, "device": CPU}
+    one, two, other = (word2vec.train(toy_text, **given, seed=seed) for seed in (3, 3, 4))
+    assert same(one, two)
+    assert not np.allclose(two.vectors.matrix, other.vectors.matrix, atol=1e-2)
 
 
 def loss_without_the_center(corpus):
@@ -419,30 +345,6 @@ def test_the_loss_starts_at_chance_and_ends_below_what_frequencies_alone_reach(t
     quarters = [np.mean(part) for part in np.array_split(result.losses, 4)]
     assert quarters == sorted(quarters, reverse=True)
     assert last < 0.9 * loss_without_the_center(toy_text), (last, first)
-
-
-KINDS = [
-    (["cat", "dog", "cow"], ["eats", "runs"], ["grass", "farm"]),
-    (["car", "bus", "van"], ["drives", "stops"], ["street", "town"]),
-]
-
-
-def test_words_that_share_contexts_come_out_close():
-    rng = np.random.default_rng(0)
-    lines = []
-    for _ in range(1200):
-        noun, verb, place = (rng.choice(words) for words in KINDS[rng.integers(2)])
-        lines.append(f"the {noun} {verb} near the {place}")
-    corpus = Corpus.from_text(lines)
-    vectors = word2vec.train(corpus, dim=16, window=3, subsample=0, epochs=4, device=CPU).vectors
-    animals, cars = KINDS[0][0], KINDS[1][0]
-    close = [
-        vectors.similarity(*two)
-        for kind in (animals, cars)
-        for two in itertools.combinations(kind, 2)
-    ]
-    apart = [vectors.similarity(*two) for two in itertools.product(animals, cars)]
-    assert min(close) > 0.7 and min(close) > max(apart)
 
 
 def test_training_does_not_look_over_the_end_of_a_sentence():
@@ -467,12 +369,6 @@ def test_what_training_gives_back(toy_text):
     assert 0 < thinned.centers_per_second < 0.9 * thinned.words_per_second
 
 
-def test_about_a_hundred_losses_an_epoch_are_kept():
-    corpus = corpus_of(np.random.default_rng(0).integers(0, 50, (250, BLOCK)))
-    losses = word2vec.train(corpus, dim=2, window=1, subsample=0, epochs=2, batch=BLOCK).losses
-    assert len(losses) == 2 * 125
-
-
 def test_the_learning_rate_falls_in_a_straight_line_to_zero(monkeypatch):
     rates, sizes = [], []
 
@@ -488,52 +384,14 @@ def test_the_learning_rate_falls_in_a_straight_line_to_zero(monkeypatch):
     np.testing.assert_allclose(rates, 0.8 * (1 - np.arange(8) / 8), rtol=1e-12)
 
 
-def test_without_a_learning_rate_nothing_is_learned():
-    one, two = (
-        word2vec.train(corpus_of(TOY), dim=5, subsample=0, lr=0, epochs=n, device=CPU)
-        for n in (1, 3)
-    )
-    np.testing.assert_array_equal(one.vectors.matrix, two.vectors.matrix)
-    assert 0 < np.abs(one.vectors.matrix).max() <= 0.5 / 5
-    assert not one.context.matrix.any()
-
-
 def test_an_absurd_learning_rate_is_reported(toy_text):
-    with pytest.raises(FloatingPointError, match="the loss became (nan|inf); lower lr"):
+    with pytest.raises(FloatingPointError, match="no longer a number; lower lr"):
         word2vec.train(toy_text, dim=4, epochs=1, lr=1e38, batch=BLOCK)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"dim": 0}, "dim must be at least 1, got 0"),
-        ({"window": 0}, "window must be at least 1, got 0"),
-        ({"negatives": 0}, "negatives must be at least 1, got 0"),
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"subsample": -0.1}, "subsample must be at least 0, got -0.1"),
-        ({"lr": -0.1}, "lr must be at least 0, got -0.1"),
-        ({"lr": math.nan}, "lr must be at least 0, got nan"),
-        ({"batch": BLOCK - 1}, f"batch must be at least {BLOCK}, got {BLOCK - 1}"),
-        ({"subsample": 1e-30}, "words left after subsampling; raise the threshold"),
-    ],
-)
-def test_training_refuses_what_makes_no_sense(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        word2vec.train(corpus_of(TOY), **arguments)
-
-
-def test_progress_is_shown_when_asked_for_or_when_the_profile_says_so(capsys, monkeypatch):
-    def shown(**arguments):
-        word2vec.train(corpus_of(TOY), dim=2, subsample=0, epochs=1, **arguments)
-        out, err = capsys.readouterr()
-        assert not out
-        return "word" in err
-
-    assert shown(progress=True) and not shown(progress=False)
-    monkeypatch.setattr(profile, "progress_enabled", lambda: True)
-    assert shown()
-    monkeypatch.setattr(profile, "progress_enabled", lambda: False)
-    assert not shown()
+def test_a_threshold_that_leaves_no_words_is_refused():
+    with pytest.raises(ValueError, match="words are left after subsampling; raise the threshold"):
+        word2vec.train(corpus_of(TOY), subsample=1e-30)
 
 
 def test_a_gpu_trains_like_the_cpu(toy_text):
@@ -547,38 +405,15 @@ def test_a_gpu_trains_like_the_cpu(toy_text):
 
 
 # ------------------------------------------------------------------------------------- quality
-@pytest.fixture(scope="module")
-def analogy_text():
-    return toyworld.sentences(seed=0, n=5000), toyworld.analogies()
-
-
-@pytest.fixture(scope="module")
-def our_accuracy(analogy_text):
-    corpus = Corpus.from_text(analogy_text[0])
-    runs = [
-        word2vec.train(corpus, dim=64, subsample=1e-3, epochs=10, seed=seed, device=CPU)
-        for seed in (1, 2)
-    ]
-    return np.mean([run.vectors.evaluate_analogies(analogy_text[1]).accuracy for run in runs])
-
-
-# Measured, five seeds each (spread 0.01): ours 0.72; gensim 0.22 at its own rate, 0.78 at its best.
-@pytest.mark.parametrize(("alpha", "at_least"), [(0.025, 0.3), (0.1, -0.12)])
-def test_analogies_come_out_as_well_as_with_gensim(alpha, at_least, analogy_text, our_accuracy):
+# Measured, five seeds each (standard deviation 0.01): ours 0.72, gensim at its best rate 0.78.
+def test_analogies_come_out_as_well_as_with_gensim():
     models = pytest.importorskip("gensim.models", reason="gensim is not installed")
-    sentences = [sentence.split() for sentence in analogy_text[0]]
-    theirs = []
-    for seed in (1, 2):
-        settings = {"vector_size": 64, "window": 5, "negative": 5, "sample": 1e-3, "epochs": 10}
-        model = models.Word2Vec(
-            sentences, sg=1, min_count=1, workers=1, seed=seed, alpha=alpha, **settings
-        )
-        vectors = WordVectors(model.wv.index_to_key, model.wv.vectors)
-        theirs.append(vectors.evaluate_analogies(analogy_text[1]).accuracy)
-    assert our_accuracy > np.mean(theirs) + at_least
-
-
-def test_a_window_may_be_longer_than_any_sentence():
-    corpus = Corpus.from_text(" ".join(f"w{i}" for i in range(9)))
-    pairs = word2vec.skipgram_examples(corpus, window=1000, subsample=0)
-    assert 0 < len(pairs.centers) <= 9 * 8
+    lines, questions = toyworld.sentences(seed=0, n=5000), toyworld.analogies()
+    corpus = Corpus.from_text(lines)
+    run = word2vec.train(corpus, dim=64, subsample=1e-3, epochs=10, seed=1, device=CPU)
+    settings = {"vector_size": 64, "window": 5, "negative": 5, "sample": 1e-3, "epochs": 10}
+    given = {"sg": 1, "min_count": 1, "workers": 1, "seed": 1, "alpha": 0.1, **settings}
+    theirs = models.Word2Vec([line.split() for line in lines], **given).wv
+    ours = run.vectors.evaluate_analogies(questions).accuracy
+    vectors = WordVectors(theirs.index_to_key, theirs.vectors)
+    assert ours > vectors.evaluate_analogies(questions).accuracy - 0.12

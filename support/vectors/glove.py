@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
@@ -16,17 +16,16 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from support import checks, profile
+from support import profile
 from support.text.vocab import Corpus
 from support.vectors.word_vectors import WordVectors
 
-CHUNK = 2_000_000  # words counted at a time, which bounds the memory of counting
 BETAS = (0.9, 0.99)  # Adam's averages: short ones, for there are only hundreds of steps
 
 
 @dataclass
 class Cooccurrences:
-    """How often words stand near each other: a symmetric CSR `matrix` (n_words, n_words)."""
+    """How often words occur near each other: a symmetric CSR `matrix` (n_words, n_words)."""
 
     matrix: scipy.sparse.csr_matrix
     words: list[str]
@@ -41,9 +40,12 @@ class Cooccurrences:
 class GloVe:
     """What training gives back.
 
-    vectors: center plus context vectors, as the paper recommends. center, context: each alone,
-    (n_words, dim). center_bias, context_bias: (n_words,). losses: mean cost an epoch, taken
-    while training. pairs_per_second: entries above zero visited a second, preparation included.
+    Attributes:
+        vectors: center plus context vectors, as the paper recommends.
+        center, context: each alone, (n_words, dim).
+        center_bias, context_bias: (n_words,).
+        losses: the mean cost of each epoch, taken while training.
+        pairs_per_second: entries above zero visited a second, preparation included.
     """
 
     vectors: WordVectors
@@ -51,29 +53,23 @@ class GloVe:
     context: np.ndarray
     center_bias: np.ndarray
     context_bias: np.ndarray
-    losses: list[float] = field(default_factory=list)
-    pairs_per_second: float = 0.0
+    losses: list[float]
+    pairs_per_second: float
 
 
 def count(corpus: Corpus, window: int = 5, by_distance: bool = True) -> Cooccurrences:
     """Return the co-occurrences within sentences; a pair d words apart counts 1/d, or 1.
 
-    Raises: ValueError for a window below 1, or if no two words share a sentence.
     Source: Pennington et al. 2014, section 4.2.
     """
-    checks.integers(1, window=window)
-    size = len(corpus.vocab)
+    size, ids = len(corpus.vocab), corpus.ids
     total = scipy.sparse.csr_matrix((size, size), dtype=np.float64)
     sentence = np.repeat(np.arange(len(corpus), dtype=np.int32), np.diff(corpus.offsets))
-    for start in range(0, len(corpus.ids), CHUNK):
-        ids = corpus.ids[start : start + CHUNK + window]
-        place = sentence[start : start + CHUNK + window]
-        for distance in range(1, min(window, len(ids) - 1) + 1):
-            left, right = ids[:-distance][:CHUNK], ids[distance:][:CHUNK]
-            near = place[:-distance][:CHUNK] == place[distance:][:CHUNK]
-            weight = np.full(int(near.sum()), 1 / distance if by_distance else 1.0)
-            pairs = (left[near], right[near])
-            total = total + scipy.sparse.coo_matrix((weight, pairs), total.shape).tocsr()
+    for distance in range(1, min(window, len(ids) - 1) + 1):
+        near = sentence[:-distance] == sentence[distance:]
+        pairs = ids[:-distance][near], ids[distance:][near]
+        weight = np.full(len(pairs[0]), 1 / distance if by_distance else 1.0)
+        total = total + scipy.sparse.coo_matrix((weight, pairs), total.shape).tocsr()
     matrix = (total + total.T).tocsr().astype(np.float32)
     if matrix.nnz == 0:
         raise ValueError(f"no two words share a sentence in {len(corpus)} sentences")
@@ -84,9 +80,8 @@ def count(corpus: Corpus, window: int = 5, by_distance: bool = True) -> Cooccurr
 def weight(counts: np.ndarray, x_max: float = 100.0, alpha: float = 0.75) -> np.ndarray:
     """Return h(x): (x / x_max)^alpha below x_max, 1 from there on; same shape.
 
-    Raises: ValueError unless x_max and alpha are above 0. Source: Pennington et al. 2014, eq. 9.
+    Source: Pennington et al. 2014, eq. 9.
     """
-    checks.above(0, x_max=x_max, alpha=alpha)
     return np.minimum((counts / x_max) ** alpha, 1.0)
 
 
@@ -105,19 +100,19 @@ def train(
 ) -> GloVe:
     """Return vectors that lower the mean over pairs of ½ h(x) (w·c + b + b' - ln x)².
 
-    A step takes a block of rows and all columns; rates fall linearly to 0 (Adam).
-    Args: blocks: steps an epoch.
     The same seed gives the same vectors on one machine.
-    Raises: ValueError for arguments out of range; FloatingPointError if the cost is no number.
+
+    Args:
+        lr: the learning rate (Adam) at first; it falls linearly to 0.
+        x_max, alpha: as in `weight`.
+        blocks: steps an epoch; a step takes a block of rows and all columns.
+
+    Raises:
+        FloatingPointError: the cost is no longer a number.
+
     Source: Pennington et al. 2014, eq. 8; Kingma and Ba 2015.
     """
-    checks.integers(1, dim=dim, epochs=epochs, blocks=blocks)
-    checks.above(0, lr=lr, x_max=x_max, alpha=alpha)
     size = len(counts.words)
-    if counts.matrix.shape != (size, size):
-        raise ValueError(f"{size} words need a square table, given {counts.matrix.shape}")
-    if not (counts.n_pairs and counts.matrix.data.min() > 0):
-        raise ValueError(f"entries must be above 0, given {counts.matrix.data[:9]}")
     device = torch.device(device or profile.device())
     start = time.perf_counter()
     rows = np.array_split(np.random.default_rng(seed).permutation(size), min(blocks, size))
@@ -128,33 +123,23 @@ def train(
     losses: list[float] = []
     steps_left = steps = epochs * len(batches)
     shown = profile.progress_enabled() if progress is None else progress
-    with tqdm(
-        total=epochs * counts.n_pairs, unit="pair", unit_scale=True, disable=not shown
-    ) as bar:
-        for epoch in range(epochs):
-            cost = torch.zeros((), device=device)
-            for i in torch.randperm(len(batches), generator=rng).tolist():
-                rate = lr * steps_left / steps
-                squares, for_rows, for_columns = batches[i].gradients(center.table, context.table)
-                center.descend(for_rows, rate, batches[i].rows)
-                context.descend(for_columns, rate)
-                cost += squares
-                steps_left -= 1
-                bar.update(batches[i].n_pairs)
-            losses.append(float(cost) / (2 * counts.n_pairs))
-            if not math.isfinite(losses[-1]):
-                raise FloatingPointError(f"cost {losses[-1]} in epoch {epoch + 1}; lower lr={lr}")
+    for epoch in tqdm(range(epochs), unit="epoch", disable=not shown):
+        cost = torch.zeros((), device=device)
+        for i in torch.randperm(len(batches), generator=rng).tolist():
+            now = lr * steps_left / steps
+            squares, for_rows, for_columns = batches[i].gradients(center.table, context.table)
+            center.descend(for_rows, now, batches[i].rows)
+            context.descend(for_columns, now)
+            cost += squares
+            steps_left -= 1
+        losses.append(float(cost) / (2 * counts.n_pairs))
+        if not math.isfinite(losses[-1]):
+            raise FloatingPointError(f"cost {losses[-1]} in epoch {epoch + 1}; lower lr={lr}")
     seconds = time.perf_counter() - start
     w, c = center.table.cpu().numpy(), context.table.cpu().numpy()
-    return GloVe(
-        WordVectors(counts.words, w[:, :dim] + c[:, :dim]),
-        w[:, :dim],
-        c[:, :dim],
-        w[:, dim],
-        c[:, dim + 1],
-        losses,
-        epochs * counts.n_pairs / seconds,
-    )
+    vectors = WordVectors(counts.words, w[:, :dim] + c[:, :dim])
+    sides = w[:, :dim], c[:, :dim], w[:, dim], c[:, dim + 1]
+    return GloVe(vectors, *sides, losses, epochs * counts.n_pairs / seconds)
 
 
 class _Side:
@@ -168,7 +153,7 @@ class _Side:
         self.mean, self.square = torch.zeros_like(self.table), torch.zeros_like(self.table)
         self.steps = torch.zeros(size, 1, device=device)
 
-    def descend(self, gradient: Tensor, rate: float, rows: Tensor | slice = slice(None)) -> None:
+    def descend(self, gradient: Tensor, lr: float, rows: Tensor | slice = slice(None)) -> None:
         """Take one step of Adam on some rows. Source: Kingma and Ba 2015, algorithm 1."""
         gradient[:, self.one] = 0
         self.steps[rows] += 1
@@ -176,7 +161,7 @@ class _Side:
         self.square[rows] = torch.lerp(gradient.square(), self.square[rows], BETAS[1])
         mean = self.mean[rows] / (1 - BETAS[0] ** self.steps[rows])
         square = self.square[rows] / (1 - BETAS[1] ** self.steps[rows])
-        self.table[rows] -= rate * mean / (square.sqrt() + 1e-8)
+        self.table[rows] -= lr * mean / (square.sqrt() + 1e-8)
 
 
 class _Block:
@@ -184,17 +169,17 @@ class _Block:
 
     def __init__(self, matrix, rows: np.ndarray, x_max: float, alpha: float, device):
         part = matrix[rows].tocsr()
-        order = scipy.sparse.csr_matrix(
-            (np.arange(part.nnz), part.indices, part.indptr), part.shape
-        )
-        by_column = order.tocsc()  # the same entries, column after column
+        numbered = (np.arange(part.nnz), part.indices, part.indptr)
+        by_column = scipy.sparse.csr_matrix(numbered, part.shape).tocsc()
         self.n_pairs = part.nnz
-        self.rows, self.h, self.minus_log = _on(
-            device, rows, weight(part.data, x_max, alpha), -np.log(part.data)
+        h = weight(part.data, x_max, alpha)
+        self.h, self.minus_log = (
+            torch.from_numpy(x).float().to(device) for x in (h, -np.log(part.data))
         )
-        self.row_ends, self.columns = _on(device, part.indptr, part.indices)
-        self.column_ends, self.of_rows, self.order = _on(
-            device, by_column.indptr, by_column.indices, by_column.data
+        self.rows, self.row_ends, self.columns, self.column_ends, self.of_rows, self.order = (
+            torch.from_numpy(np.ascontiguousarray(x)).long().to(device)
+            for x in (rows, part.indptr, part.indices)
+            + (by_column.indptr, by_column.indices, by_column.data)
         )
 
     def gradients(self, center: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -206,12 +191,6 @@ class _Block:
         for_rows = _csr(self.row_ends, self.columns, slope, shape) @ context
         for_columns = _csr(self.column_ends, self.of_rows, slope[self.order], shape[::-1]) @ w
         return slope @ error, for_rows, for_columns
-
-
-def _on(device: torch.device, *arrays: np.ndarray) -> list[Tensor]:
-    """The arrays as tensors on a device: whole numbers as int64, others as float32."""
-    tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
-    return [t.to(device, torch.float32 if t.is_floating_point() else torch.int64) for t in tensors]
 
 
 def _csr(ends: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

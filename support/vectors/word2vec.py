@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from support import checks, profile
+from support import profile
 from support.text.vocab import Corpus
 from support.vectors.word_vectors import WordVectors
 
@@ -31,49 +31,44 @@ NOISE_TABLE = 2**20
 class Word2Vec:
     """What training gives back.
 
-    vectors: of the words as centers; context: as context words.
-    losses: nats a pair, about 100 values an epoch.
-    words_per_second, centers_per_second: with and without the words that subsampling left out.
+    Attributes:
+        vectors: of the words as centers.
+        context: of the words as context words.
+        losses: nats a pair, about 100 values an epoch.
+        words_per_second, centers_per_second: with and without the words that subsampling drops.
     """
 
     vectors: WordVectors
     context: WordVectors
-    losses: list[float] = field(default_factory=list)
-    words_per_second: float = 0.0
-    centers_per_second: float = 0.0
+    losses: list[float]
+    words_per_second: float
+    centers_per_second: float
 
 
 @dataclass
 class Examples:
-    """The skip-gram examples of one pass over a corpus, one row a (center, context) pair.
+    """The skip-gram examples of one pass over a corpus, one row a (center, context) pair."""
 
-    centers, contexts: (n_pairs,) int32. negatives: (n_pairs, K) int32. n_centers: the words kept.
-    """
-
-    centers: np.ndarray
-    contexts: np.ndarray
-    negatives: np.ndarray
-    n_centers: int
+    centers: np.ndarray  # (n_pairs,) int32
+    contexts: np.ndarray  # (n_pairs,) int32
+    negatives: np.ndarray  # (n_pairs, K) int32
+    n_centers: int  # words that subsampling kept
 
 
 def keep_probability(counts: np.ndarray, threshold: float) -> np.ndarray:
-    """Return the chance that subsampling keeps each word, (vocab_size,); 1 for rare words.
+    """Return the probability that subsampling keeps each word, (vocab_size,); 1 for rare words.
 
     Source: Mikolov et al. 2013b, eq. 5: a word is left out with probability 1 - sqrt(t / f).
     """
-    share = counts / max(counts.sum(), 1)
-    return np.sqrt(np.minimum(threshold / np.maximum(share, 1e-12), 1.0))
+    frequency = counts / max(counts.sum(), 1)
+    return np.sqrt(np.minimum(threshold / np.maximum(frequency, 1e-12), 1.0))
 
 
 def noise_table(counts: np.ndarray, power: float = 0.75, size: int = NOISE_TABLE) -> np.ndarray:
-    """Return word ids, each as often as its noise probability says: a uniform pick is a noise word.
+    """Return word ids (size,), each as often as its noise probability says, to 1 / size.
 
-    Shares are exact to 1 / size. Raises: ValueError for counts below 0 or without one above.
     Source: Mikolov et al. 2013b, section 2.2, unigram^0.75.
     """
-    checks.integers(1, size=size)
-    if not (len(counts) and counts.min() >= 0 and counts.max() > 0):
-        raise ValueError(f"counts must be at least 0 and one above, given {counts!r:.80}")
     cumulative = np.cumsum(counts.astype(np.float64) ** power)
     quantiles = (np.arange(size) + 0.5) / size * cumulative[-1]
     return np.searchsorted(cumulative, quantiles).astype(np.int32)
@@ -84,10 +79,11 @@ def skipgram_examples(
 ) -> Examples:
     """Return all pairs of one pass with their noise words, none of which equals its context word.
 
-    Raises: ValueError for a window or a number of negatives below 1, or a negative threshold.
+    Args:
+        window: the largest; each center draws its own from 1 … window.
+        negatives: noise words a pair.
+        subsample: the threshold of `keep_probability`; 0 keeps all words.
     """
-    checks.integers(1, window=window, negatives=negatives)
-    checks.at_least(0, subsample=subsample)
     rng = np.random.default_rng(seed)
     ids = corpus.ids
     sentence = np.repeat(np.arange(len(corpus), dtype=np.int32), np.diff(corpus.offsets))
@@ -108,6 +104,7 @@ def skipgram_examples(
     table = noise_table(corpus.counts)
     noise = table[rng.integers(0, len(table), (len(center), negatives), dtype=np.uint32)]
     flat, partner = noise.reshape(-1), context[:, None]
+    # A text of one word has no other noise word.
     while len(clash := np.flatnonzero(noise == partner)) and table[0] < table[-1]:
         flat[clash] = table[rng.integers(0, len(table), len(clash))]
     return Examples(center, context, noise, len(ids))
@@ -127,14 +124,16 @@ def train(
     device: torch.device | str | None = None,
     progress: bool | None = None,
 ) -> Word2Vec:
-    """Return word vectors trained on a corpus.
+    """Return word vectors trained on a corpus. The same seed gives the same on one machine.
 
-    Args: window: the largest, each center draws its own from 1 … window; lr falls linearly to 0;
-    batch: center words a step.
-    The same seed gives the same vectors on one machine (on a GPU only with
-    `torch.use_deterministic_algorithms(True)`).
-    Raises: ValueError for arguments out of range or if subsampling leaves fewer than two words;
-    FloatingPointError if the loss stops being a number.
+    Args:
+        window, negatives, subsample: as in `skipgram_examples`.
+        lr: the learning rate at first; it falls linearly to 0.
+        batch: center words a step, at least 16.
+
+    Raises:
+        FloatingPointError: the loss is no longer a number.
+
     Source: Mikolov et al. 2013a, 2013b; AdaGrad by rows after Duchi et al. 2011.
     """
     device = torch.device(device or profile.device())
@@ -144,6 +143,32 @@ def train(
     sides = (trainer.inputs.vectors, trainer.outputs.vectors)
     vectors = (WordVectors(words, side.cpu().numpy()) for side in sides)
     return Word2Vec(*vectors, losses, *speeds)
+
+
+class Table:
+    """An embedding table that AdaGrad changes, with one sum of squares for a whole row.
+
+    Attributes:
+        vectors: (n_rows, dim).
+        squares: (n_rows,) sums of the mean squared gradients.
+
+    Source: Duchi et al. 2011, where every number has a sum of its own.
+    """
+
+    def __init__(self, vectors: Tensor):
+        self.vectors = vectors
+        self.squares = torch.full((len(vectors),), 1e-8, device=vectors.device)
+
+    def look_up(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vectors of rows (n, R), (n, R, dim), and what `ascend` is to be told."""
+        return self.vectors[rows], rows
+
+    def ascend(self, rows: Tensor, gradient: Tensor, lr: float) -> None:
+        """Add to rows (n, R) their gradient (n, R, dim); a row that is there twice gets both."""
+        rows, gradient = rows.reshape(-1), gradient.reshape(-1, gradient.shape[-1])
+        self.squares.index_add_(0, rows, gradient.square().mean(1))
+        scale = lr * torch.rsqrt(self.squares[rows])
+        self.vectors.index_add_(0, rows, gradient * scale[:, None])
 
 
 @dataclass
@@ -156,49 +181,22 @@ class _Text:
     n_words: int
     order: Tensor  # (n_blocks,) the order in which the blocks are visited
 
-    @property
-    def n_blocks(self) -> int:
-        return len(self.order)
-
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield words (n, BLOCK + 2 window) and which two share a sentence (n, BLOCK, same)."""
         span = torch.arange(BLOCK + 2 * self.window, device=self.ids.device)
         for blocks in self.order.split(size):
-            places = blocks[:, None] * BLOCK + span
-            sentence = self.sentence[places]
+            positions = blocks[:, None] * BLOCK + span
+            sentence = self.sentence[positions]
             center = sentence[:, self.window : -self.window, None]
-            yield self.ids[places], (center == sentence[:, None, :]) & (center >= 0)
-
-
-class Table:
-    """Vectors that training changes, each row at a rate that falls as the row is used (AdaGrad).
-
-    vectors: (n_rows, dim). squares: (n_rows,) sums of squared gradients, one for a whole row.
-    Source: Duchi et al. 2011, where every number has a sum of its own.
-    """
-
-    def __init__(self, vectors: Tensor):
-        self.vectors = vectors
-        self.squares = torch.full((len(vectors),), 1e-8, device=vectors.device)
-
-    def look_up(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the vectors of rows (n, R), (n, R, dim), and what `ascend` is to be told."""
-        return self.vectors[rows], rows
-
-    def ascend(self, rows: Tensor, gradient: Tensor, rate: float) -> None:
-        """Add to rows (n, R) their gradient (n, R, dim); a row that is there twice gets both."""
-        rows, gradient = rows.reshape(-1), gradient.reshape(-1, gradient.shape[-1])
-        self.squares.index_add_(0, rows, gradient.square().mean(1))
-        scale = rate * torch.rsqrt(self.squares[rows])
-        self.vectors.index_add_(0, rows, gradient * scale[:, None])
+            yield self.ids[positions], (center == sentence[:, None, :]) & (center >= 0)
 
 
 class Trainer:
-    """A text, the vectors of both sides, and the steps that change the vectors by the text.
+    """A text, the embedding tables of both sides, and the steps that change them by the text.
 
-    inputs: a `Table`, or in its place what looks up and ascends as a `Table` does (see fasttext).
-    outputs: the `Table` of the words as context words.
-    Raises: ValueError for arguments out of range.
+    Attributes:
+        inputs: a `Table`, or in its place what looks up and ascends as a `Table` does (fastText).
+        outputs: the `Table` of the words as context words.
     """
 
     def __init__(
@@ -210,55 +208,43 @@ class Trainer:
         seed: int,
         device: torch.device,
     ):
-        checks.integers(1, dim=dim, window=window, negatives=negatives)
-        self.window, self.negatives = window, negatives
+        self.window, self.negatives, self.counts = window, negatives, corpus.counts
         self.rng = torch.Generator(device).manual_seed(seed)
-        self.counts = corpus.counts
-        size = len(corpus.vocab)
         self.ids = torch.from_numpy(corpus.ids).long().to(device)
         sentence = np.repeat(np.arange(len(corpus)), np.diff(corpus.offsets))
         self.sentence = torch.from_numpy(sentence).to(device)
         self.noise = torch.from_numpy(noise_table(self.counts)).long().to(device)
-        self.inputs = Table(self.small_random(size, dim))
-        self.outputs = Table(torch.zeros(size, dim, device=device))
-        places = torch.arange(BLOCK + 2 * window, device=device) - window
-        distance = (places - torch.arange(BLOCK, device=device)[:, None]).abs()
+        self.inputs = Table(self.small_random(len(corpus.vocab), dim))
+        self.outputs = Table(torch.zeros(len(corpus.vocab), dim, device=device))
+        positions = torch.arange(BLOCK + 2 * window, device=device) - window
+        distance = (positions - torch.arange(BLOCK, device=device)[:, None]).abs()
         self.distance = distance.masked_fill(distance == 0, window + 1)  # (BLOCK, BLOCK + 2 window)
 
     def small_random(self, rows: int, dim: int) -> Tensor:
-        """Return vectors to start with, (rows, dim), each number within 1 / (2 dim) of 0."""
-        chance = torch.rand(rows, dim, generator=self.rng, device=self.ids.device)
-        return (chance - 0.5) / dim
+        """Return initial vectors (rows, dim), each entry within 1 / (2 dim) of 0."""
+        uniform = torch.rand(rows, dim, generator=self.rng, device=self.ids.device)
+        return (uniform - 0.5) / dim
 
     def run(
         self, epochs: int, lr: float, subsample: float, batch: int, progress: bool | None
     ) -> tuple[list[float], float, float]:
-        """Train, and return the losses, words a second and centers a second.
-
-        Losses stay on the device until their epoch ends, so that no step waits for the one before.
-        Raises: ValueError, FloatingPointError as `train`.
-        """
-        checks.integers(1, epochs=epochs)
-        checks.at_least(0, subsample=subsample, lr=lr)
-        checks.integers(BLOCK, batch=batch)
+        """Train, and return the losses, words a second and centers a second."""
         shown = profile.progress_enabled() if progress is None else progress
         n_words, n_centers, losses = len(self.ids), 0, []
         start = time.perf_counter()
-        with tqdm(total=epochs * n_words, unit="word", unit_scale=True, disable=not shown) as bar:
-            for epoch in range(epochs):
-                text = self.subsample(subsample)
-                steps, reported = math.ceil(text.n_blocks / (batch // BLOCK)), []
-                for step, (words, together) in enumerate(text.batches(batch // BLOCK)):
-                    rate = lr * (1 - (epoch + step / steps) / epochs)
-                    report = step % max(steps // 100, 1) == 0
-                    loss = self.step(words, together, rate, report)
-                    reported += [loss] if report else []
-                    bar.update(n_words // steps)
-                losses += torch.stack(reported).tolist()
-                if not np.isfinite(losses).all():
-                    worst = next(loss for loss in losses if not math.isfinite(loss))
-                    raise FloatingPointError(f"the loss became {worst}; lower lr={lr}")
-                n_centers += text.n_words
+        for epoch in tqdm(range(epochs), unit="epoch", disable=not shown):
+            text = self.subsample(subsample)
+            steps, reported = math.ceil(len(text.order) / (batch // BLOCK)), []
+            for step, (words, together) in enumerate(text.batches(batch // BLOCK)):
+                now = lr * (1 - (epoch + step / steps) / epochs)
+                report = step % max(steps // 100, 1) == 0
+                loss = self.step(words, together, now, report)
+                reported += [loss] if report else []
+            # Read once an epoch, so that no step on a GPU waits for the one before.
+            losses += torch.stack(reported).tolist()
+            if not np.isfinite(losses).all():
+                raise FloatingPointError(f"the loss is no longer a number; lower lr={lr}")
+            n_centers += text.n_words
         seconds = time.perf_counter() - start
         return losses, epochs * n_words / seconds, n_centers / seconds
 
@@ -267,50 +253,37 @@ class Trainer:
         ids, sentence, device = self.ids, self.sentence, self.ids.device
         if threshold:
             keep = torch.from_numpy(keep_probability(self.counts, threshold)).float().to(device)
-            chance = torch.rand(len(ids), generator=self.rng, device=device)
-            kept = chance < keep[ids]
+            kept = torch.rand(len(ids), generator=self.rng, device=device) < keep[ids]
             ids, sentence = ids[kept], sentence[kept]
         if len(ids) < 2:
-            raise ValueError(f"{len(ids)} words left after subsampling; raise the threshold")
+            raise ValueError(f"{len(ids)} words are left after subsampling; raise the threshold")
         n_blocks = math.ceil(len(ids) / BLOCK)
         padding = (self.window, self.window + n_blocks * BLOCK - len(ids))
         order = torch.randperm(n_blocks, generator=self.rng, device=device)
         sentence = F.pad(sentence, padding, value=-1)
         return _Text(F.pad(ids, padding), sentence, self.window, len(ids), order)
 
-    def step(self, words: Tensor, together: Tensor, rate: float, report: bool) -> Tensor | None:
+    def step(self, words: Tensor, together: Tensor, lr: float, report: bool) -> Tensor | None:
         """Change the vectors by one batch of blocks; return the mean loss, (), if `report`."""
-        n, width = words.shape
+        (n, width), device = words.shape, words.device
         center = words[:, self.window : width - self.window]  # (n, BLOCK)
-        reach = torch.randint(
-            1, self.window + 1, (n, BLOCK, 1), generator=self.rng, device=words.device
-        )
+        reach = torch.randint(1, self.window + 1, (n, BLOCK, 1), generator=self.rng, device=device)
         pairs = (together & (self.distance <= reach)).float()  # (n, BLOCK, width)
-        columns, label, weight = self.candidates(words, pairs)
+        pick = torch.randint(len(self.noise), (n, NOISE_WORDS), generator=self.rng, device=device)
+        columns = torch.cat([words, self.noise[pick]], 1)  # (n, C) what the centers meet
+        label = torch.zeros(n, 1, width + NOISE_WORDS, device=device)
+        label[:, :, :width] = 1
+        # A center's pairs have `negatives` noise words each; the block's few stand for all.
+        noise_weight = pairs.sum(2, keepdim=True) * (self.negatives / NOISE_WORDS)
+        weight = torch.cat([pairs, noise_weight.expand(-1, -1, NOISE_WORDS)], 2)  # (n, BLOCK, C)
         u, columns = self.outputs.look_up(columns)  # (n, C, dim)
         v, rows = self.inputs.look_up(center)  # (n, BLOCK, dim)
         score = v @ u.mT  # (n, BLOCK, C)
-        error = weight * (label - torch.sigmoid(score))  # minus the gradient in the score
+        error = weight * (label - torch.sigmoid(score))  # minus the gradient of the score
         gradient_u = error.mT @ v
-        self.inputs.ascend(rows, error @ u, rate)
-        self.outputs.ascend(columns, gradient_u, rate)
+        self.inputs.ascend(rows, error @ u, lr)
+        self.outputs.ascend(columns, gradient_u, lr)
         if not report:
             return None
         loss = (weight * F.softplus((1 - 2 * label) * score)).sum()
         return loss / pairs.sum().clamp(min=1)
-
-    def candidates(self, words: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what the centers of blocks are scored against, with labels and weights.
-
-        Args: words (n, width) of the blocks; pairs (n, BLOCK, width), 1 for a context word.
-        Returns: rows (n, C), labels (n, 1, C) and weights (n, BLOCK, C).
-        """
-        n, width = words.shape
-        pick = torch.randint(
-            len(self.noise), (n, NOISE_WORDS), generator=self.rng, device=words.device
-        )
-        label = torch.zeros(n, 1, width + NOISE_WORDS, device=words.device)
-        label[:, :, :width] = 1
-        share = pairs.sum(2, keepdim=True) * (self.negatives / NOISE_WORDS)
-        weight = torch.cat([pairs, share.expand(-1, -1, NOISE_WORDS)], 2)
-        return torch.cat([words, self.noise[pick]], 1), label, weight

@@ -1,23 +1,22 @@
-"""Word vectors: neighbors, analogies, and the file formats of GloVe and word2vec."""
+"""Word vectors: neighbors, analogies, and the text formats of GloVe, word2vec and fastText."""
 
 from __future__ import annotations
 
 import codecs
 import difflib
+import gzip
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import numpy as np
 
-from support import checks
 from support.data.files import whole_file
 
 Question = tuple[str, str, str, str]
-FORMATS = ("glove", "word2vec")
 BATCH = 512  # analogy questions answered at a time, which bounds the memory
 
 
@@ -25,7 +24,8 @@ BATCH = 512  # analogy questions answered at a time, which bounds the memory
 class AnalogyReport:
     """How many analogy questions were answered, by section.
 
-    sections: name -> (right, asked, given); a question is asked when its four words are known.
+    Attributes:
+        sections: name to (correct, asked, given); a question is asked if its four words are known.
     """
 
     sections: dict[str, tuple[int, int, int]]
@@ -37,21 +37,26 @@ class AnalogyReport:
 
     @property
     def accuracy(self) -> float:
-        """Share of the asked questions that were answered right; nan if none was asked."""
-        right = sum(right for right, _, _ in self.sections.values())
-        return right / self.asked if self.asked else float("nan")
+        """Fraction of the asked questions that were answered correctly; nan if none was asked."""
+        correct = sum(correct for correct, _, _ in self.sections.values())
+        return correct / self.asked if self.asked else float("nan")
 
     @property
     def coverage(self) -> float:
-        """Share of the given questions that could be asked."""
+        """Fraction of the given questions that could be asked; nan if none was given."""
         given = sum(given for _, _, given in self.sections.values())
         return self.asked / given if given else float("nan")
 
 
 class WordVectors:
-    """Words with a vector each: `words`, a list, and `matrix`, (n_words, dim) float32.
+    """Words with a vector each.
 
-    Raises: ValueError if the shapes disagree, a word comes twice, or a length is not finite.
+    Attributes:
+        words: a list.
+        matrix: (n_words, dim) float32.
+
+    Raises:
+        ValueError: the shapes disagree, a word comes twice, or a vector's length is not finite.
     """
 
     def __init__(self, words: Sequence[str], matrix: np.ndarray):
@@ -59,17 +64,16 @@ class WordVectors:
         self.matrix = np.ascontiguousarray(matrix, dtype=np.float32)
         if self.matrix.ndim != 2 or len(self.matrix) != len(self.words) or not self.matrix.size:
             raise ValueError(
-                f"{len(self.words)} words need a matrix of as many rows, given {np.shape(matrix)}"
+                f"expected a matrix of {len(self.words)} rows, one a word, got {np.shape(matrix)}"
             )
         self._index = {word: i for i, word in enumerate(self.words)}
         if len(self._index) < len(self.words):
             twice = next(w for i, w in enumerate(self.words) if self._index[w] != i)
             raise ValueError(f"{twice!r} is given twice; each word has one vector")
-        with np.errstate(over="ignore"):
-            length = np.linalg.norm(self.matrix, axis=1, keepdims=True)
+        length = np.linalg.norm(self.matrix, axis=1, keepdims=True)
         if not np.isfinite(length).all():
             bad = self.words[int(np.argmin(np.isfinite(length)))]
-            raise ValueError(f"the vector of {bad!r} holds a number not finite, or too large")
+            raise ValueError(f"the vector of {bad!r} has an entry that is not finite, or too large")
         self._unit = self.matrix / np.maximum(length, 1e-12)
 
     def __len__(self) -> int:
@@ -82,15 +86,15 @@ class WordVectors:
         return self.matrix[self.index(word)]
 
     def __repr__(self) -> str:
-        return f"WordVectors({len(self)} words, {self.dim} numbers each)"
+        return f"WordVectors({len(self)} words, {self.dim} dimensions)"
 
     @property
     def dim(self) -> int:
-        """Numbers in a vector."""
+        """Dimensions of a vector."""
         return self.matrix.shape[1]
 
     def index(self, word: str) -> int:
-        """Return a word's row. Raises: KeyError naming the nearest spellings if it is unknown."""
+        """Return a word's row; a KeyError for an unknown word names the nearest spellings."""
         if word not in self._index:
             near = difflib.get_close_matches(word, self.words, n=3)
             hint = f"; nearest spellings: {', '.join(near)}" if near else ""
@@ -104,26 +108,15 @@ class WordVectors:
     def most_similar(
         self, query: str | np.ndarray, k: int = 10, exclude: Sequence[str] = ()
     ) -> list[tuple[str, float]]:
-        """Return the k words of highest cosine with a word (itself left out) or a (dim,) vector.
-
-        Raises: KeyError for an unknown word; ValueError for k < 1 or a vector of another length.
-        """
-        checks.integers(1, k=k)
-        checks.strings(exclude=exclude)
+        """Return the k words of highest cosine with a word (itself left out) or a (dim,) vector."""
         if isinstance(query, str):
             exclude = (query, *exclude)
             query = self._unit[self.index(query)]
         query = np.asarray(query, np.float32)
-        if query.shape != (self.dim,) or not np.isfinite(query).all():
-            raise ValueError(
-                f"the query must have shape ({self.dim},) and finite numbers, given {query.shape}"
-            )
         cosine = self._unit @ (query / max(float(np.linalg.norm(query)), 1e-12))
-        cosine[[self.index(word) for word in exclude]] = -np.inf
-        k = min(k, len(self) - len(set(exclude)))
-        best = np.argpartition(-cosine, k - 1)[:k] if k else np.empty(0, int)
-        best = best[np.argsort(-cosine[best], kind="stable")]
-        return [(self.words[i], float(cosine[i])) for i in best]
+        out = {self.index(word) for word in exclude}
+        best = [i for i in np.argsort(-cosine, kind="stable")[: k + len(out)] if i not in out]
+        return [(self.words[i], float(cosine[i])) for i in best[:k]]
 
     def analogy(self, a: str, b: str, c: str, k: int = 1) -> list[tuple[str, float]]:
         """Return the k best answers d to "a is to b as c is to d", the three words left out.
@@ -134,15 +127,15 @@ class WordVectors:
         return self.most_similar(unit[1] - unit[0] + unit[2], k, exclude=(a, b, c))
 
     def evaluate_analogies(self, questions: Mapping[str, Sequence[Question]]) -> AnalogyReport:
-        """Return how many questions (a, b, c, d) `analogy` answers right, by section.
+        """Return how many questions (a, b, c, d) `analogy` answers correctly, by section.
 
         A word unknown as written is tried in lower case.
-        Raises: ValueError for a question that is not four words.
         """
         sections = {}
         for name, given in questions.items():
-            asked = [row for row in map(self._rows, given) if row is not None]
-            right = 0
+            rows = [[self._index.get(w, self._index.get(w.lower())) for w in q] for q in given]
+            asked = [row for row in rows if None not in row]
+            correct = 0
             for i in range(0, len(asked), BATCH):
                 a, b, c, d = np.array(asked[i : i + BATCH]).T
                 target = self._unit[b] - self._unit[a] + self._unit[c]
@@ -150,129 +143,95 @@ class WordVectors:
                 each = np.arange(len(a))
                 for query in (a, b, c):
                     score[each, query] = -np.inf
-                right += int((score.argmax(1) == d).sum())
-            sections[name] = (right, len(asked), len(given))
+                correct += int((score.argmax(1) == d).sum())
+            sections[name] = (correct, len(asked), len(given))
         return AnalogyReport(sections)
 
-    def _rows(self, question: Question) -> list[int] | None:
-        if isinstance(question, str) or len(question) != 4:
-            raise ValueError(f"a question is four words, given {question!r}")
-        rows = [self._index.get(w, self._index.get(w.lower())) for w in question]
-        return None if None in rows else rows
-
     def save(self, path: str | os.PathLike, format: str = "glove") -> None:
-        """Write a text file: "glove", or "word2vec", which has a heading line.
+        """Write a text file: "glove", or "word2vec", which has a heading line, as fastText's .vec.
 
-        The file appears whole or not at all. It keeps 9 digits, which float32 survives, and holds
-        words with spaces in them, as glove.840B has.
-        Raises: ValueError for another format, or a word that would not come back from it.
+        The file appears whole or not at all. Its numbers have the digits that float32 needs.
+
+        Raises:
+            ValueError: a word would not come back, such as one with a space before a number.
         """
-        _check_format(format)
-        _check_words(self.words, format)
+        if format not in ("glove", "word2vec"):
+            raise ValueError(f"expected the format glove or word2vec, got {format!r}")
+        lines = [f"{len(self)} {self.dim}\n".encode()] if format == "word2vec" else []
+        for word, vector in zip(self.words, self.matrix, strict=True):
+            lines.append(f"{word} {' '.join(map(str, vector))}\n".encode())
+        for word, (back, _) in zip(self.words, _read_text(lines), strict=True):
+            if back != word:
+                raise ValueError(f"{word!r} would come back from the file as {back!r}")
         with whole_file(path) as file:
-            if format != "glove":
-                file.write(f"{len(self)} {self.dim}\n".encode())
-            for word, vector in zip(self.words, self.matrix, strict=True):
-                numbers = " ".join(f"{x:.9g}" for x in vector.tolist())
-                file.write(f"{word} {numbers}\n".encode())
+            file.writelines(lines)
 
     @classmethod
-    def load(cls, path: str | os.PathLike, format: str | None = None) -> WordVectors:
-        """Return the vectors of a text file; without `format`, with or without a heading.
+    def load(cls, path: str | os.PathLike) -> WordVectors:
+        """Return the vectors of a text file, with or without a heading, or of one packed by gzip.
 
-        Word2vec's binary files are not read here; gensim's KeyedVectors turns them into text.
-        A word that comes again is left out with a warning. Raises: ValueError naming the line for
-        a missing or extra column, a field that is no number, or a number that is not finite; and
-        for a file that ends too early or goes on after as many vectors as its heading promises.
+        A word that comes again is left out with a warning.
+
+        Raises:
+            ValueError: a line, which the message names, is not a word and as many numbers as the
+                others have, or there are not as many lines as the heading promises.
         """
-        if format is not None:
-            _check_format(format)
         rows: dict[str, np.ndarray] = {}
-        again = []
         try:
             with open(path, "rb") as file:
-                for word, vector in _read_text(file, format):
+                packed = file.read(2) == b"\x1f\x8b"
+                file.seek(0)
+                for word, vector in _read_text(gzip.open(file) if packed else file):
                     if word in rows:
-                        again.append(word)
+                        warnings.warn(f"{word!r} comes again and is left out", stacklevel=2)
                     else:
                         rows[word] = vector
             if not rows:
                 raise ValueError("it holds no vectors")
-            vectors = cls(list(rows), np.stack(list(rows.values())))
-        except ValueError as error:
+        except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}: {error}") from None
-        if again:
-            warnings.warn(f"{len(again)} words came twice, first kept: {again[:3]}", stacklevel=2)
-        return vectors
+        return cls(list(rows), np.stack(list(rows.values())))
 
 
-def _check_format(format: str) -> None:
-    if format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, given {format!r}")
-
-
-_NUMBER_AFTER_SPACE = re.compile(rb" -*[0-9]")  # a field too many, not a part of a word
-
-
-def _check_words(words: Sequence[str], format: str) -> None:
-    """Raise ValueError for a word that would not come back from a file of this format."""
-    never = re.compile("^$|[\ud800-\udfff\n]| -*[0-9]")
-    for i, word in enumerate(words):
-        first = i == 0 and (word[:1] == "\ufeff" or format == "glove" and " " in word)
-        if first or never.search(word) or word.strip(" ") not in ("", word):
-            raise ValueError(
-                f"{word!r} cannot be written: nothing, half a character, a line end and a space "
-                "before a number, at an end or in line 1 would not come back from the format "
-                f"{format}"
-            )
-
-
-def _read_text(file: BinaryIO, format: str | None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield words and vectors (dim,) float32 of a text file, with or without a heading.
-
-    A word may hold spaces, as a few do in glove.840B: the last dim fields are the vector. Lines at
-    the end may be blank.
-    Raises: ValueError naming the line at fault, or for other than the number that was promised.
-    """
-    dim = promised = blank = None
+def _read_text(lines: Iterable[bytes]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the words and vectors (dim,) float32 of a text file, with or without a heading."""
+    dim = promised = None
     found = 0
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(lines, 1):
         line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-        fields = line.rstrip().split(b" ")
-        if number == 1 and format != "glove" and _is_heading(fields):
+        fields = line.split()
+        if number == 1 and len(fields) == 2 and fields[0].isdigit() and fields[1].isdigit():
             promised, dim = map(int, fields)
-            continue
-        if number == 1 and format == "word2vec":
-            raise ValueError(f"line 1: expected a heading 'words dimensions', found {line[:40]!r}")
-        if not line.strip():
-            blank = blank or number
-            continue
-        if blank:
-            raise ValueError(f"line {blank} has 0 numbers; lines may be blank only at the end")
-        dim = len(fields) - 1 if dim is None else dim
-        try:
-            word, numbers = b" ".join(fields[:-dim]), fields[-dim:]
-            if dim < 1 or len(fields) <= dim or _NUMBER_AFTER_SPACE.search(word):
-                raise ValueError(f"{len(fields) - 1} numbers instead of {dim}")
-            with np.errstate(over="ignore"):
-                vector = np.array(numbers, dtype=np.float32)
-            if not np.isfinite(vector).all():
-                raise ValueError("a number that is not finite")
-            yield _word(word), vector
-        except ValueError as error:
-            raise ValueError(f"line {number}, {line[:40]!r}…: {error}") from None
-        found += 1
+        elif fields:
+            try:
+                word, vector = _parse(line, dim)
+            except ValueError as error:
+                raise ValueError(f"line {number}, {line[:40]!r}…: {error}") from None
+            yield word, vector
+            dim, found = len(vector), found + 1
     if promised not in (None, found):
         raise ValueError(f"the heading promises {promised} vectors, the file holds {found}")
 
 
-def _is_heading(fields: Sequence[bytes]) -> bool:
-    return len(fields) == 2 and all(part.isdigit() and len(part) < 20 for part in fields)
+def _parse(line: bytes, dim: int | None) -> tuple[str, np.ndarray]:
+    """Return a line's word and vector (dim,); without dim, all fields but the first are numbers.
 
-
-def _word(data: bytes) -> str:
-    """Return a word of a file. Raises: ValueError for none, or one with spaces around it."""
-    word = data.decode("utf-8")
-    if not word or word.strip(" ") not in ("", word):
-        raise ValueError(f"{word!r} is no word: a field before or after it is empty")
-    return word
+    A word may hold spaces, as a few do in glove.840B, but none before a number, which is rather one
+    of too many.
+    """
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(
+            "expected UTF-8 text; binary files, such as word2vec's .bin, are not read here, but "
+            "gensim's KeyedVectors saves them as text"
+        ) from None
+    fields = line.split()
+    dim = len(fields) - 1 if dim is None else dim
+    word = b" ".join(fields[:-dim]).decode()
+    if dim < 1 or not word or re.search(" -*[0-9]", word):
+        raise ValueError(f"expected {dim} numbers, got {len(fields) - 1}")
+    vector = np.array(fields[-dim:], dtype=np.float32)
+    if not np.isfinite(vector).all():
+        raise ValueError("a number is not finite")
+    return word, vector
