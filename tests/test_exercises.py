@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from support import exercises
+from support.labs import exercises
 from tools.address import ROOT
 from tools.format_notebooks import read
 
