@@ -132,11 +132,6 @@ def test_merges_and_ids_are_those_of_the_plain_way(text, n, others):
         assert ids == naive_encode(tokenizer, other) and tokenizer.decode(ids) == other
 
 
-@pytest.mark.parametrize("text", [TEXT, "aaaaaaa aaaa aa", *random_strings(10, seed=3)])
-def test_encoding_applies_merges_in_rank_order(tokenizer, text):
-    assert tokenizer.encode(text) == naive_encode(tokenizer, text)
-
-
 @quick
 @given(st.text(st.characters(categories=["Cs", "Ll", "Zs"])))
 def test_lone_surrogates_come_back_when_asked_for(tokenizer, text):

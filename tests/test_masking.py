@@ -357,13 +357,6 @@ def test_the_same_seed_gives_these_very_batches_on_every_machine():
     assert batch.is_next.tolist() == [1, 0, 1, 0]
 
 
-def test_unknown_words_are_never_predicted():
-    paragraphs = [[[UNK], [UNK, UNK]], [[UNK, 5], [6]], [[7, UNK], [8, 9]]] * 10
-    documents = documents_of(paragraphs)
-    batches = [batch for epoch in range(20) for batch in pretraining_batches(documents, 3)(epoch)]
-    assert min(torch.cat([batch.targets for batch in batches])) >= 5
-
-
 def test_a_batch_of_one_always_has_something_to_predict():
     """Once a batch whose only pair was all [UNK] ended the training of an epoch."""
     paragraphs = [[[UNK], [UNK]], [[5, UNK], [UNK]], [[UNK, UNK], [6]], [[7], [8]]]
