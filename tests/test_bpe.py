@@ -233,11 +233,11 @@ def test_a_full_cache_changes_no_ids(monkeypatch, tokenizer):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocab_size": 255}, "vocab_size of at least 256, .* got 255"),
+        ({"vocab_size": 255}, "vocab_size of at least 256, got 255"),
         ({"vocab_size": 257, "special_tokens": ["<a>", "<b>"]}, "at least 258"),
-        ({"special_tokens": ["<a>", ""]}, "list of ASCII texts"),
-        ({"special_tokens": ["é"]}, "list of ASCII texts"),
-        ({"special_tokens": "<pad>"}, "list of ASCII texts .* got '<pad>'"),
+        ({"special_tokens": ["<a>", ""]}, "ASCII texts"),
+        ({"special_tokens": ["é"]}, "ASCII texts"),
+        ({"special_tokens": "<pad>"}, "ASCII texts .* got .<pad>."),
     ],
 )
 def test_training_refuses_what_would_be_wrong_in_silence(arguments, message):

@@ -146,17 +146,6 @@ def test_a_text_of_one_word_has_no_other_noise_word_and_ends(unk):
     assert set(examples.negatives.ravel().tolist()) == {text.vocab["a"]}
 
 
-def test_subsampling_thins_out_each_word_as_often_as_it_should():
-    rng = np.random.default_rng(0)
-    share = np.array([0.7, 0.2, 0.09, 0.0095, 0.0005])
-    corpus = corpus_of(rng.choice(5, (4000, 10), p=share))
-    examples = skipgram_examples(corpus, window=1, negatives=1, subsample=1e-2, seed=3)
-    keep = keep_probability(corpus.counts, 1e-2)
-    expected = corpus.counts @ keep
-    spread = math.sqrt(corpus.counts @ (keep * (1 - keep)))
-    assert abs(examples.n_centers - expected) < 4.5 * spread
-
-
 def test_windows_reach_over_words_that_were_left_out():
     corpus = corpus_of([[2 * i + 1, 0, 0, 0, 2 * i + 2] for i in range(1000)])
     pairs = set(pairs_of(skipgram_examples(corpus, window=1, negatives=1, subsample=2e-4)))
