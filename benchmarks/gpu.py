@@ -11,18 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from statistics import median
 
 import torch
+from torch.utils._pytree import tree_map
 
 from support import profile
-from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
-from support.models.gpt import GPT, GPTConfig, language_model_loss
-from support.text.masking import pretraining_batch
-from support.training import fit
+from support.models.bert import Bert, BertConfig, BertForPretraining
+from support.models.gpt import GPT, GPTConfig
+from support.text.masking import PretrainingBatch
 
 STEPS = 10
 MASKED = 0.15
@@ -40,9 +39,9 @@ def main() -> None:
     peak = peak_flops(device, 512 if options.small else 8192)
     rows = []
     for name, model, batch, loss_fn, tokens in (gpt2(options.small), bert_base(options.small)):
-        model, batch = model.to(device), to(batch, device)
+        model, batch = model.to(device), tree_map(lambda x: x.to(device), batch)
         getattr(model, "bert", model).compile()  # in place: the names of the weights stay
-        rates = measure(model, batch, loss_fn, tokens, options.repeats)
+        rates = measure(model, lambda m=model, b=batch, f=loss_fn: f(m, b), tokens, options.repeats)
         n_weights = sum(weight.numel() for weight in model.parameters())
         share = 6 * n_weights * median(rates) / peak
         rows.append({"work": name, "tokens/s": rates, "parameters": n_weights, "share": share})
@@ -65,7 +64,12 @@ def gpt2(small: bool):
     batch_size = 2 if small else 16
     ids = torch.randint(config.vocab_size, (batch_size, config.max_length + 1))
     tokens = batch_size * config.max_length
-    return "GPT-2", GPT(config), (ids[:, :-1], ids[:, 1:]), language_model_loss, tokens
+
+    def loss_fn(model, ids):
+        logits = model(ids[:, :-1]).flatten(0, 1)
+        return torch.nn.functional.cross_entropy(logits, ids[:, 1:].flatten())
+
+    return "GPT-2", GPT(config), ids, loss_fn, tokens
 
 
 def bert_base(small: bool):
@@ -77,29 +81,35 @@ def bert_base(small: bool):
     n_masked = int(MASKED * length)
     columns = torch.stack([torch.randperm(length)[:n_masked].sort().values for _ in range(rows)])
     positions = (columns + length * torch.arange(rows)[:, None]).flatten()
-    batch = pretraining_batch(
-        ids,
-        (torch.arange(length) >= length // 2).long().expand(rows, -1).contiguous(),
-        torch.full((rows,), length),
-        positions,
-        ids.flatten()[positions],
-        torch.randint(2, (rows,)),
+    batch = PretrainingBatch(
+        ids=ids,
+        segments=(torch.arange(length) >= length // 2).long().expand(rows, -1).contiguous(),
+        lengths=torch.full((rows,), length),
+        positions=positions,
+        targets=ids.flatten()[positions],
+        is_next=torch.randint(2, (rows,)),
     )
-    return "BERT-base", BertForPretraining(Bert(config)), batch, pretraining_loss, rows * length
+    model = BertForPretraining(Bert(config))
+    return "BERT-base", model, batch, lambda model, batch: sum(model(batch)), rows * length
 
 
-def measure(model, batch, loss_fn: Callable, tokens: int, repeats: int) -> list[float]:
+def measure(model, loss, tokens: int, repeats: int) -> list[float]:
     """Return tokens a second of repeats times STEPS training steps, after as many to warm up."""
-    history = fit(
-        model,
-        [batch] * STEPS,
-        loss_fn,
-        epochs=repeats + 1,
-        optimizer=torch.optim.AdamW(model.parameters(), 1e-4, fused=True),
-        precision="bf16",
-        progress=False,
-    )
-    return [STEPS * tokens / seconds for seconds in history.seconds[1:]]
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
+    device = next(model.parameters()).device.type
+    rates = []
+    for _ in range(repeats + 1):
+        wait()
+        start = time.perf_counter()
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            with torch.autocast(device, torch.bfloat16):
+                value = loss()
+            value.backward()
+            optimizer.step()
+        wait()
+        rates.append(STEPS * tokens / (time.perf_counter() - start))
+    return rates[1:]
 
 
 def peak_flops(device: torch.device, size: int) -> float:
@@ -119,12 +129,6 @@ def wait() -> None:
     """Wait until the GPU has done what was asked of it."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def to(batch, device: torch.device):
-    """Return a tuple of tensors on a device."""
-    moved = [part.to(device) for part in batch]
-    return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from benchmarks.measure import alone, alternate, matmul_gflops, row, seconds
-from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
-from support.models.gpt import GPT, GPTConfig, generate, language_model_loss
+from support.models.bert import Bert, BertConfig, BertForPretraining
+from support.models.gpt import GPT, GPTConfig, generate
 from support.text.masking import Documents, PretrainingBatch, pretraining_batches
 
 BATCH, LENGTH, MOST_MASKED = 512, 64, 10
@@ -68,7 +68,7 @@ def ours(batch: PretrainingBatch, kind: torch.dtype) -> Callable[[], float]:
     def step() -> None:
         optimizer.zero_grad()
         with torch.autocast("cpu", kind, enabled=kind != torch.float32):
-            loss = pretraining_loss(model, batch)
+            loss = sum(model(batch))
         loss.backward()
         optimizer.step()
 
@@ -188,7 +188,8 @@ def gpt_training(repeats: int) -> Iterator[dict]:
 
         def step(model=model, optimizer=optimizer, ids=ids) -> None:
             optimizer.zero_grad()
-            language_model_loss(model, (ids[:, :-1], ids[:, 1:])).backward()
+            logits = model(ids[:, :-1]).flatten(0, 1)
+            nn.functional.cross_entropy(logits, ids[:, 1:].flatten()).backward()
             optimizer.step()
 
         measure = rate(step, tokens)

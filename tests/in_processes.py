@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from support.models.bert import Bert, BertConfig, BertForPretraining, pretraining_loss
-from support.models.gpt import GPT, GPTConfig, language_model_loss
+from support.models.bert import Bert, BertConfig, BertForPretraining
+from support.models.gpt import GPT, GPTConfig
 from support.text.masking import Documents, pretraining_batches
 from support.models.seq2seq import Seq2Seq
 from support.training import fit
@@ -50,7 +50,11 @@ def gpt():
         GPTConfig(40, 16, n_layers=2, n_heads=2, max_length=8, dropout=0.0, attention_dropout=0.0)
     )
     windows = torch.from_numpy(np.random.default_rng(0).integers(40, size=(24, 9)))
-    return model, lambda _: [(w[:, :-1], w[:, 1:]) for w in windows.split(4)], language_model_loss
+
+    def loss_fn(model, ids):
+        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+
+    return model, lambda _: windows.split(4), loss_fn
 
 
 def documents():
@@ -60,7 +64,7 @@ def documents():
     return Documents.from_text(text)
 
 
-def bert(loss_fn=pretraining_loss):
+def bert(loss_fn=lambda model, batch: sum(model(batch))):
     given = documents()
     sizes = dict(d_model=16, n_layers=2, n_heads=2, d_ff=32, max_length=64)
     config = BertConfig(given.vocab_size, **sizes, dropout=0.0, attention_dropout=0.0)

@@ -151,10 +151,10 @@ def matching_loss(model, head, first, second, labels, lm_weight, mistake=""):
     for a, b in zip(first, second, strict=True):
         for one, two in ((a, b), (b, a)):
             row = torch.tensor([[0, *one, 1, *two, 2]])
-            out = model(row)
+            out = model.states(row)
             early = {"mean of states": out[0].mean(0), "separator": out[0, len(one) + 1]}
             states.append(early.get(mistake, out[0, -1]))
-            loss = F.cross_entropy(model.logits(out[0, :-1]), row[0, 1:], reduction="none")
+            loss = F.cross_entropy(out[0, :-1] @ model.tokens.weight.T, row[0, 1:], reduction="none")
             if mistake == "second text only":
                 loss = loss[len(one) + 1 :]
             nats.append(loss.sum() if mistake == "sum of tokens" else loss)
@@ -176,7 +176,7 @@ def average_over_places(model, head, first, second, labels, lm_weight):
     """A wrong answer: the label is asked for at every place of the row."""
     losses = []
     for a, b, label in zip(first, second, labels, strict=True):
-        logits = head(model(torch.tensor([[0, *a, 1, *b, 2]]))[0])  # (T, classes)
+        logits = head(model.states(torch.tensor([[0, *a, 1, *b, 2]]))[0])  # (T, classes)
         losses.append(F.cross_entropy(logits, label.expand(len(logits))))
     return torch.stack(losses).mean() + lm_weight * log(30)
 
@@ -192,10 +192,10 @@ def in_batches(first, second, padding=2):
 def one_order(model, head, first, second, labels, lm_weight, padding=2, padded=False):
     """A right answer for directed pairs, in a batch; padded: the padding counts, which is wrong."""
     ids, real = in_batches(first, second, padding)
-    states = model(ids)
+    states = model.states(ids)
     last = states[torch.arange(len(ids)), real.sum(1) - 1]
     counted = torch.ones_like(real) if padded else real
-    nats = F.cross_entropy(model.logits(states[:, :-1])[counted[:, 1:]], ids[:, 1:][counted[:, 1:]])
+    nats = F.cross_entropy(model(ids)[:, :-1][counted[:, 1:]], ids[:, 1:][counted[:, 1:]])
     return F.cross_entropy(head(last), labels) + lm_weight * nats
 
 
@@ -212,10 +212,10 @@ def mean_of_probabilities(model, head, first, second, labels, lm_weight):
     p, nats = 0, []
     for a, b in ((first, second), (second, first)):
         ids, real = in_batches(a, b)
-        p = p + head(model(ids)[torch.arange(len(ids)), real.sum(1) - 1]).softmax(-1) / 2
+        p = p + head(model.states(ids)[torch.arange(len(ids)), real.sum(1) - 1]).softmax(-1) / 2
     for a, b in zip(first, second, strict=True):
         row = torch.tensor([[0, *a, 1, *b, 2]])
-        nats.append(F.cross_entropy(model.logits(model(row)[0, :-1]), row[0, 1:]))
+        nats.append(F.cross_entropy(model(row)[0, :-1], row[0, 1:]))
     return F.nll_loss(p.log(), labels) + lm_weight * torch.stack(nats).mean()
 
 

@@ -80,7 +80,7 @@ def test_the_library_loads_the_model_and_its_tokenizer(alone):
     ids = torch.tensor([tokenizer("the capital of france is paris .")["input_ids"]])
     ours = pretrained.load_gpt(alone)
     with torch.no_grad():
-        torch.testing.assert_close(theirs(ids).logits, ours.logits(ours(ids)), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(theirs(ids).logits, ours(ids), atol=1e-4, rtol=1e-4)
     assert tokenizer.decode(ids[0]) == "the capital of france is paris ."
     assert (alone / "curve.png").stat().st_size > 1_000 and "Validation" in (
         alone / "README.md"

@@ -1,4 +1,4 @@
-"""GPT by hand: the decoder-only language model, its loss, and what it writes."""
+"""GPT by hand: the decoder-only language model, and generation."""
 
 from __future__ import annotations
 
@@ -10,22 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from support import checks
-from support.models.transformer import (
-    Dropout,
-    KeyValueCache,
-    Positions,
-    TransformerBlock,
-    embed,
-    linear_cross_entropy,
-)
+from support.models.transformer import KeyValueCache, TransformerBlock
 
 
 @dataclass(frozen=True)
 class GPTConfig:
     """The sizes of a GPT; the defaults are GPT-2's, 124 M parameters. d_ff None is 4 * d_model.
 
-    Raises: ValueError for sizes that are no positive integers (n_layers may be 0).
     Source: Radford et al. 2019, section 2.3 and table 2.
     """
 
@@ -41,13 +32,8 @@ class GPTConfig:
     norm_eps: float = 1e-5
 
     def __post_init__(self):
-        checks.integers(0, n_layers=self.n_layers)
-        checks.integers(1, vocab_size=self.vocab_size, d_model=self.d_model, n_heads=self.n_heads)
-        checks.integers(1, max_length=self.max_length)
-        if self.d_ff is not None:
-            checks.integers(1, d_ff=self.d_ff)
-        checks.above(0, norm_eps=self.norm_eps)
-        checks.rates(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        if self.n_layers < 1:
+            raise ValueError(f"expected n_layers of at least 1, got {self.n_layers}")
 
 
 class GPT(nn.Module):
@@ -60,8 +46,8 @@ class GPT(nn.Module):
         super().__init__()
         c = self.config = config
         self.tokens = nn.Embedding(c.vocab_size, c.d_model)
-        self.positions = Positions(c.max_length, c.d_model, learned=True)
-        self.dropout = Dropout(c.dropout)
+        self.positions = nn.Embedding(c.max_length, c.d_model)
+        self.dropout = nn.Dropout(c.dropout)
         self.layers = nn.ModuleList(
             TransformerBlock(
                 c.d_model,
@@ -85,46 +71,32 @@ class GPT(nn.Module):
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.n_layers) if adds else 0.02)
 
     def forward(
-        self,
-        ids: torch.Tensor,
-        *,
-        cache: list[KeyValueCache] | None = None,
+        self, ids: torch.Tensor, *, cache: list[KeyValueCache] | None = None
     ) -> torch.Tensor:
-        """Return hidden states (B, T, d_model); see logits for what comes next.
+        """Return logits (B, T, vocab_size) of the token after each of ids (B, T).
 
-        Args: ids (B, T); with a cache (new_cache), those since the last call.
-        Raises: ValueError for ids outside the vocabulary, or more positions than max_length.
+        With a cache (new_cache), ids are those since the last call.
         """
-        x = embed(self.tokens, ids)  # (B, T, d_model)
+        return F.linear(self.states(ids, cache=cache), self.tokens.weight)
+
+    def states(
+        self, ids: torch.Tensor, *, cache: list[KeyValueCache] | None = None
+    ) -> torch.Tensor:
+        """Return the hidden states (B, T, d_model) that the logits are computed from."""
         past = cache[0].length if cache else 0
-        x = self.dropout(x + self.positions(ids.shape[1], past))  # which checks the length
+        end = past + ids.shape[1]
+        if end > len(self.positions.weight):
+            raise ValueError(
+                f"the model has {len(self.positions.weight)} positions, the sequence needs {end}"
+            )
+        x = self.dropout(self.tokens(ids) + self.positions.weight[past:end])  # (B, T, d_model)
         for i, layer in enumerate(self.layers):
-            own = (cache[i], None) if cache else None
-            x = layer(x, is_causal=True, cache=own)
+            x = layer(x, is_causal=True, cache=cache[i] if cache else None)
         return self.final_norm(x)
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Return logits (…, vocab_size) of the token after each of states (…, d_model)."""
-        return F.linear(states, self.tokens.weight)
-
-    def new_cache(self, capacity: int | None = None) -> list[KeyValueCache]:
-        """Return an empty cache for up to capacity positions, default max_length."""
-        most = self.config.max_length if capacity is None else capacity
-        return [KeyValueCache(most) for _ in self.layers]
-
-
-def language_model_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Return the mean loss in nats of predicting targets (B, T) from ids (B, T), as GPT's batches.
-
-    The loss_fn for training.fit. Source: Radford et al. 2018, eq. 1.
-    """
-    ids, targets = batch
-    states = model(ids).flatten(0, 1)  # (B * T, d_model)
-    weight = model.get_parameter("tokens.weight")
-    return linear_cross_entropy(states, weight, None, targets.flatten())
-
-
-COLDEST = 1e-6  # below, quotients of logits would leave float32; 0 is the limit
+    def new_cache(self) -> list[KeyValueCache]:
+        """Return an empty cache for each layer."""
+        return [KeyValueCache() for _ in self.layers]
 
 
 def next_token_probabilities(
@@ -134,29 +106,32 @@ def next_token_probabilities(
     top_k: int | None = None,
     top_p: float | None = None,
 ) -> torch.Tensor:
-    """Return the distribution (B, V) that a next token is drawn from, of logits (B, V).
+    """Return the distribution (B, V) that the next token is sampled from, for logits (B, V).
 
-    First temperature divides the logits, and 0 keeps only the most likely token; then top_k keeps
-    that many of the most likely, and top_p the fewest whose probabilities sum to it at least. Of
-    equals, the token of the lower id comes first. A token whose logit is -inf never comes.
-    Raises: ValueError for arguments out of range, and for logits that are NaN, inf, or all -inf.
+    Temperature divides the logits, and 0 keeps only the most likely token. Then top_k keeps that
+    many of the most likely tokens, and top_p the fewest whose probabilities sum to at least top_p.
+    Raises: ValueError for arguments out of range, or logits that are NaN.
     Source: Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p).
     """
-    _check_sampling(temperature, top_k, top_p)
-    _check_logits(logits)
+    if not temperature >= 0:
+        raise ValueError(f"expected a temperature of at least 0, got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"expected top_k of at least 1, got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"expected top_p above 0 and at most 1, got {top_p}")
+    if logits.isnan().any():
+        raise ValueError("the logits are NaN: check the model's weights and its training loss")
     if temperature == 0:
-        top_k, temperature = 1, 1.0
+        return F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
     p = (logits.float() / temperature).softmax(-1)
     if top_k is None and top_p is None:
         return p
     ordered, ids = p.sort(dim=-1, descending=True, stable=True)
-    kept = torch.ones_like(ordered, dtype=torch.bool)
     if top_k is not None:
-        kept[:, top_k:] = False
-    ordered = ordered * kept
-    ordered /= ordered.sum(-1, keepdim=True)
+        ordered[:, top_k:] = 0
+        ordered /= ordered.sum(-1, keepdim=True)
     if top_p is not None and top_p < 1:  # a rounded sum reaches 1 too early
-        # A token stays if those before it have not reached top_p yet; so the first always does.
+        # A token stays if those before it do not reach top_p; so the first one always stays.
         ordered *= ordered.cumsum(-1) - ordered < top_p
         ordered /= ordered.sum(-1, keepdim=True)
     return torch.zeros_like(p).scatter_(-1, ids, ordered)
@@ -175,91 +150,40 @@ def generate(
     seed: int = 0,
     use_cache: bool = True,
 ) -> list[list[int]]:
-    """Return what model writes after each prompt: new ids, of which a stop token is the last.
+    """Return the new token ids that model writes after each prompt.
 
-    Args: prompts (B, T), or B lists of T ids; new_tokens, the most for each;
-    temperature (0 is greedy), top_k and top_p as in next_token_probabilities. The same seed draws
-    the same text, with or without the cache (but for rounding).
-    Raises: ValueError for prompts empty or of unlike lengths, arguments out of range, ids outside
-    the vocabulary, logits that give no distribution, or if a prompt and new_tokens do not fit into
-    the model's positions.
+    Args:
+        prompts: token ids (B, T), or B lists of equal length.
+        new_tokens: the most tokens to write for each prompt.
+        temperature, top_k, top_p: as in next_token_probabilities; temperature 0 is greedy.
+        stop: ids that end a text, of which the first that is written is its last.
+        seed: the same seed gives the same text.
+        use_cache: whether to keep keys and values instead of computing them again.
     """
-    _check_sampling(temperature, top_k, top_p)
-    ids = _prompts(prompts, next(model.parameters()).device)
-    most = model.config.max_length
-    checks.integers(1, new_tokens=new_tokens)
-    if ids.shape[1] + new_tokens - 1 > most:
-        raise ValueError(
-            f"a prompt of {ids.shape[1]} and {new_tokens} new tokens do not fit into {most}"
-        )
+    device = model.tokens.weight.device
+    ids = torch.as_tensor(prompts, device=device)
+    start = ids.shape[1]
+    stops = torch.tensor(sorted(stop), dtype=torch.long, device=device)
+    done = torch.zeros(len(ids), dtype=torch.bool, device=device)
     generator = torch.Generator().manual_seed(seed)
-    cache = model.new_cache(ids.shape[1] + new_tokens) if use_cache else None
-    if isinstance(stop, str) or not isinstance(stop, Collection):
-        raise ValueError(f"stop must be a list of ids, got {stop!r}")
-    stops = torch.tensor(sorted(stop), dtype=torch.long, device=ids.device)
-    done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
-    written: list[torch.Tensor] = []
-    fresh = ids
-    rule = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    training = model.training
+    cache = model.new_cache() if use_cache else None
+    training = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         for _ in range(new_tokens):
-            states = model(fresh if use_cache else ids, cache=cache)
-            logits = model.logits(states[:, -1])  # (B, V)
-            if temperature == 0:
-                _check_logits(logits)
-                chosen = logits.argmax(-1, keepdim=True)
-            else:
-                p = next_token_probabilities(logits, **rule)
-                # Drawn on the CPU, where the same seed gives the same numbers everywhere.
-                chosen = torch.multinomial(p.cpu(), 1, generator=generator).to(ids.device)
-            written.append(chosen)
-            fresh = chosen
-            if not use_cache:
-                ids = torch.cat((ids, chosen), dim=1)
-            if len(stops):
-                done |= torch.isin(chosen[:, 0], stops)
-                if bool(done.all()):
-                    break
+            unread = ids[:, cache[0].length :] if use_cache else ids
+            state = model.states(unread, cache=cache)[:, -1]  # (B, d_model)
+            logits = F.linear(state, model.tokens.weight)  # (B, V)
+            p = next_token_probabilities(logits, temperature=temperature, top_k=top_k, top_p=top_p)
+            # Sampled on the CPU, where a seed gives the same numbers on every machine.
+            chosen = torch.multinomial(p.cpu(), 1, generator=generator).to(device)
+            ids = torch.cat((ids, chosen), dim=1)
+            done |= torch.isin(chosen[:, 0], stops)
+            if done.all():
+                break
     finally:
-        model.train(training)
-    rows = torch.cat(written, dim=1).tolist()
-    return [_until(row, set(stop)) for row in rows]
-
-
-def _prompts(prompts, device: torch.device) -> torch.Tensor:
-    """Return prompts (B, T) on the device."""
-    try:
-        ids = torch.as_tensor(prompts, device=device)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"prompts must be lists of ids of one length, got {prompts!r}") from error
-    if ids.dim() != 2 or not ids.numel():
-        raise ValueError(f"prompts must be (B, T), not empty, got {tuple(ids.shape)}")
-    return ids
-
-
-def _until(row: list[int], stop: set[int]) -> list[int]:
-    end = next((i for i, token in enumerate(row) if token in stop), len(row) - 1)
-    return row[: end + 1]
-
-
-def _check_logits(logits: torch.Tensor) -> None:
-    """Raise ValueError unless each row (B, V) has a greatest logit, and that one is finite."""
-    highest = logits.amax(-1)  # NaN where any logit of the row is
-    if not highest.isfinite().all():
-        given = highest[~highest.isfinite()][0].item()
-        raise ValueError(
-            f"the greatest logit of a row must be finite, got {given}: the weights or the training "
-            "of the model failed, or -inf forbids every token"
-        )
-
-
-def _check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    checks.at_least(0, temperature=temperature)
-    if 0 < temperature < COLDEST or temperature == math.inf:
-        raise ValueError(f"temperature must be 0 or from {COLDEST} up, got {temperature!r}")
-    if top_k is not None:
-        checks.integers(1, top_k=top_k)
-    if top_p is not None:
-        checks.shares(top_p=top_p)
+        for module, mode in training:
+            module.training = mode
+    texts = ids[:, start:].tolist()
+    ends = [next((i for i, x in enumerate(text) if x in stop), len(text)) for text in texts]
+    return [text[: end + 1] for text, end in zip(texts, ends, strict=True)]

@@ -1,12 +1,13 @@
-"""Weights from and for elsewhere: the Transformers library's checkpoints.
+"""Checkpoints of the Transformers library: read and written.
 
-A checkpoint is a folder with config.json, which the library reads and writes, and
-model.safetensors. Only safetensors are read: a pickled checkpoint can run code.
-Sources: the library's modeling_bert.py and modeling_gpt2.py, for what it calls each weight.
+A checkpoint is a folder with config.json and model.safetensors, or several such files with an
+index. Only safetensors are read: a pickled checkpoint can run code.
+Sources: the library's modeling_bert.py and modeling_gpt2.py, for the names of the weights.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -32,16 +34,16 @@ State = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class _Family:
-    """How the library names a kind of model, its weights, and its sizes."""
+    """The library's names of a kind of model, its weights and its sizes, by our names."""
 
     model_type: str
     prefix: str  # of all weights but those of the heads, where there can be heads
-    weights: dict[str, str]  # our name of a part, and the library's without the prefix
-    heads: tuple[str, ...]  # how the library's names of heads begin
-    sizes: dict[str, str]  # our name of a size, and the library's
+    weights: dict[str, str]  # without the prefix
+    heads: tuple[str, ...]  # how the names of heads begin
+    sizes: dict[str, str]
 
     def names(self, key: str) -> list[str]:
-        """Return the library's name of our weight without the prefix; three for a BERT's qkv."""
+        """Return the library's names of our weight, without the prefix; three for BERT's qkv."""
         parts = "|".join(map(re.escape, self.weights))
         key = key.removeprefix("bert.")
         name = re.sub(rf"\b({parts})\b", lambda found: self.weights[found[0]], key)
@@ -116,19 +118,29 @@ GPT2 = _Family(
         "norm_eps": "layer_norm_epsilon",
     },
 )
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}
-# Options that would change the numbers, and the only value of each that our models have.
+# The library's activations, ours, and the first of the library's for each of ours is written.
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+# Options that would change the numbers, and the only value that our models have.
 _FIXED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
-    "tie_word_embeddings": True,
 }
-# Buffers of old releases, which hold nothing of their own.
-_NOTHING = ("embeddings.position_ids", ".attn.bias", ".attn.masked_bias")
-# Our classes, and the library's.
+# Weights of a language-model head that our models share with other weights.
+_TIED = {
+    "lm_head.weight": "wte.weight",
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+# Buffers of old releases, which are no weights.
+_BUFFERS = ("embeddings.position_ids", ".attn.bias", ".attn.masked_bias")
 ARCHITECTURES = {
     Bert: "BertModel",
     BertForPretraining: "BertForPreTraining",
@@ -140,13 +152,17 @@ ARCHITECTURES = {
 
 
 def load_bert(folder: str | Path, kind: type[nn.Module] = Bert) -> nn.Module:
-    """Return a model of a kind, Bert or one with a head, from a checkpoint; it is in eval mode.
+    """Return a model in eval mode from a BERT checkpoint.
 
-    Heads that the model does not have are left out. A pooler that the checkpoint lacks starts from
-    random weights, with a warning.
-    Raises: FileNotFoundError; ValueError for a file that is damaged, another kind of model, an
-    option that our models do not have, and, naming them, for weights that are unknown, missing, or
-    of another shape.
+    Args:
+        folder: the checkpoint.
+        kind: Bert, or one of our classes with a head. Heads that it lacks are left out; a pooler
+            that the checkpoint lacks starts from random weights, with a warning.
+
+    Raises:
+        FileNotFoundError: for a folder without config.json or safetensors.
+        ValueError: for another kind of model, an option that our models lack, and weights that are
+            unknown, missing, of another shape, or not tied where ours are.
     """
     config, state = _read(Path(folder), BERT, BertConfig)
     model = Bert(config)
@@ -163,23 +179,21 @@ def load_bert(folder: str | Path, kind: type[nn.Module] = Bert) -> nn.Module:
 
 
 def load_gpt(folder: str | Path) -> GPT:
-    """Return a GPT with the weights of a GPT-2 checkpoint, in eval mode; errors as in load_bert."""
+    """Return a GPT in eval mode from a GPT-2 checkpoint; errors as in load_bert."""
     config, state = _read(Path(folder), GPT2, GPTConfig)
     model = GPT(config)
     _fill(model, state, GPT2, folder)
     return model.eval()
 
 
-def save(model: nn.Module, folder: str | Path) -> None:
-    """Write a checkpoint that the library's class loads.
+def save(model: nn.Module, folder: str | Path, **options: Any) -> None:
+    """Write a checkpoint that the library's class loads, version 4.40 or later.
 
-    model is of one of the classes in ARCHITECTURES. Raises: ValueError for another; OSError.
+    Args:
+        model: of one of the classes in ARCHITECTURES.
+        folder: made if need be.
+        options: more entries of config.json, such as pad_token_id, bos_token_id, eos_token_id.
     """
-    from transformers import AutoConfig
-
-    if type(model) not in ARCHITECTURES:
-        kinds = ", ".join(kind.__name__ for kind in ARCHITECTURES)
-        raise ValueError(f"the model must be one of {kinds}, got {type(model).__name__}")
     family = GPT2 if isinstance(model, GPT) else BERT
     prefix = "" if isinstance(model, Bert) else family.prefix
     state = {}
@@ -189,80 +203,91 @@ def save(model: nn.Module, folder: str | Path) -> None:
             full_name = name if name.startswith(family.heads) else prefix + name
             state[full_name] = _turned(name, part).contiguous()
     ours = asdict(model.config if isinstance(model, Bert | GPT) else model.bert.config)
-    sizes = {theirs: ours[own] for own, theirs in family.sizes.items()}
-    activations = {own: theirs for theirs, own in _ACTIVATIONS.items()}
-    sizes[family.sizes["activation"]] = activations[ours["activation"]]
-    if family is GPT2:
-        # Our model knows of no ids at which a text begins and ends; the library's are for its own.
-        sizes |= {"embd_pdrop": ours["dropout"], "bos_token_id": None, "eos_token_id": None}
+    config = {"model_type": family.model_type, "architectures": [ARCHITECTURES[type(model)]]}
+    config |= {theirs: ours[own] for own, theirs in family.sizes.items()}
+    config[family.sizes["activation"]] = next(
+        theirs for theirs, own in _ACTIVATIONS.items() if own == ours["activation"]
+    )
     if "classifier.weight" in state:
-        sizes["num_labels"] = len(state["classifier.weight"])
-    config = AutoConfig.for_model(family.model_type, **sizes)
-    config.architectures = [ARCHITECTURES[type(model)]]
-    config.save_pretrained(folder)
-    save_file(state, Path(folder) / "model.safetensors", metadata={"format": "pt"})
+        config["num_labels"] = len(state["classifier.weight"])
+    if family is GPT2:
+        # Without null the library would take GPT-2's own 50,256 for the end of a text.
+        config |= {"embd_pdrop": ours["dropout"], "bos_token_id": None, "eos_token_id": None}
+    config |= options
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if family is GPT2:
+        generation = {key: value for key, value in config.items() if key.endswith("_token_id")}
+        _write(folder / "generation_config.json", generation | {"max_length": ours["max_length"]})
+    _write(folder / "config.json", config)
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _turned(name: str, weight: torch.Tensor) -> torch.Tensor:
-    """Return weight, transposed if it is of a linear map of GPT-2, as the library keeps those."""
+    """Return weight, transposed if it is of a linear map of GPT-2, as the library stores those."""
     return weight.T if ".c_" in name and name.endswith("weight") else weight
 
 
 def _read(folder: Path, family: _Family, kind: type) -> tuple[Any, State]:
-    """Return a checkpoint's sizes, as our configuration of a kind, and its weights, no prefix."""
-    from transformers import AutoConfig
-
+    """Return a checkpoint's sizes, as our configuration, and its weights without prefix."""
     for name in ("config.json", "model.safetensors"):
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder} holds no {name}, which a checkpoint needs")
+        if not any(folder.glob(f"{name}*")):
+            raise FileNotFoundError(f"{folder} holds no {name}; only safetensors are read")
     try:
-        theirs = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        state = load_file(folder / "model.safetensors")
-    except Exception as error:  # the library raises errors of many kinds
+        theirs = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        files = ["model.safetensors"]
+        index = folder / "model.safetensors.index.json"
+        if index.is_file():  # the weights lie in several files
+            files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        state = {}
+        for name in files:
+            state |= load_file(folder / name)
+    except (SafetensorError, ValueError) as error:
         raise ValueError(f"the checkpoint in {folder} cannot be read: {error}") from error
-    try:
-        config = kind(**_our_sizes(theirs, family))
-    except ValueError as error:
-        raise ValueError(f"config.json in {folder}: {error}") from None
+    config = kind(**_our_sizes(theirs, family))
     # The first checkpoints of BERT call the weight and the bias of a normalization gamma and beta.
-    names = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-    for old, new in names.items():
+    for old, new in ("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"):
         state = {key.replace(old, new): value for key, value in state.items()}
     return config, {key.removeprefix(family.prefix): value for key, value in state.items()}
 
 
-def _our_sizes(config: Any, family: _Family) -> dict[str, Any]:
-    """Return our sizes and options from the library's configuration."""
-    if config.model_type != family.model_type:
-        given = config.model_type
-        raise ValueError(f"a model of type {family.model_type!r} is needed, got {given!r}")
+def _our_sizes(config: dict[str, Any], family: _Family) -> dict[str, Any]:
+    """Return our sizes from the library's configuration; what it leaves out has our defaults."""
+    if config.get("model_type") != family.model_type:
+        given = config.get("model_type")
+        raise ValueError(f"expected a model of type {family.model_type!r}, got {given!r}")
     for name, value in _FIXED.items():
-        given = getattr(config, name, value)
+        given = config.get(name, value)
         if given != value:
             raise ValueError(f"{name} is {given!r}, our models have {value!r}")
-    sizes = {own: getattr(config, theirs) for own, theirs in family.sizes.items()}
-    activation = sizes["activation"]
+    sizes = {own: config[theirs] for own, theirs in family.sizes.items() if theirs in config}
+    activation = sizes.pop("activation", None)
+    if activation is None:
+        return sizes
     if activation not in _ACTIVATIONS:
-        raise ValueError(f"the activation must be one of {[*_ACTIVATIONS]}, got {activation!r}")
+        raise ValueError(f"expected an activation of {[*_ACTIVATIONS]}, got {activation!r}")
     return sizes | {"activation": _ACTIVATIONS[activation]}
 
 
 def _fill(model: nn.Module, state: State, family: _Family, folder: str | Path) -> None:
-    """Give model the weights of a checkpoint; heads that it does not have are left out."""
+    """Give model the weights of a checkpoint; heads that it lacks are left out."""
     wanted = {key: family.names(key) for key in model.state_dict()}
     known = [name for names in wanted.values() for name in names]
     unknown = [key for key in state if key not in known and not key.startswith(family.heads)]
-    if unknown := [key for key in unknown if not key.endswith(_NOTHING)]:
+    if unknown := [key for key in unknown if not key.endswith(_BUFFERS)]:
         raise ValueError(f"the checkpoint in {folder} has unknown keys: {', '.join(unknown[:5])}")
     if missing := [name for name in known if name not in state]:
         raise ValueError(f"the checkpoint in {folder} lacks {', '.join(missing[:5])}")
-    try:
-        weights = {
-            key: torch.cat([_turned(name, state[name]) for name in names])
-            for key, names in wanted.items()
-        }
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ValueError(
-            f"the checkpoint in {folder} and its config.json differ: {error}"
-        ) from None
+    if isinstance(model, GPT | BertForPretraining):
+        for head, tied in _TIED.items():
+            if head in state and not torch.equal(state[head], state[tied]):
+                raise ValueError(f"{head} in {folder} differs from {tied}; our models tie them")
+    weights = {
+        key: torch.cat([_turned(name, state[name]) for name in names])
+        for key, names in wanted.items()
+    }
+    model.load_state_dict(weights)

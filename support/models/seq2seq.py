@@ -8,24 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from support import checks
 from support.models.transformer import (
-    Dropout,
     EncoderDecoder,
     KeyValueCache,
-    Positions,
-    embed,
     padding_mask,
+    sinusoidal_positions,
 )
 
 
 class Seq2Seq(nn.Module):
     """Embeddings with positions, EncoderDecoder, and a projection tied to the target embedding.
 
-    Without target_vocab_size, source and target share one embedding; block takes the options of
-    TransformerBlock.
-    Raises: ValueError for sizes that are no positive integers.
-    Source: Vaswani et al. 2017, section 3.
+    Without target_vocab_size, source and target share one embedding; block holds more options of
+    TransformerBlock. Source: Vaswani et al. 2017, section 3.
     """
 
     def __init__(
@@ -43,17 +38,15 @@ class Seq2Seq(nn.Module):
         **block,
     ):
         super().__init__()
-        checks.integers(1, source_vocab_size=source_vocab_size, d_model=d_model)
-        if target_vocab_size is not None:
-            checks.integers(1, target_vocab_size=target_vocab_size)
         self.source_embedding = nn.Embedding(source_vocab_size, d_model)
+        nn.init.normal_(self.source_embedding.weight, std=d_model**-0.5)
         self.target_embedding = self.source_embedding
         if target_vocab_size is not None:
             self.target_embedding = nn.Embedding(target_vocab_size, d_model)
-        for table in dict.fromkeys((self.source_embedding, self.target_embedding)):
-            nn.init.normal_(table.weight, std=d_model**-0.5)
-        self.positions = Positions(max_length, d_model, learned=False)
-        self.dropout = Dropout(dropout)
+            nn.init.normal_(self.target_embedding.weight, std=d_model**-0.5)
+        positions = sinusoidal_positions(max_length, d_model)
+        self.register_buffer("positions", positions, persistent=False)
+        self.dropout = nn.Dropout(dropout)
         self.stack = EncoderDecoder(
             d_model,
             n_heads,
@@ -65,16 +58,21 @@ class Seq2Seq(nn.Module):
             **block,
         )
 
-    def _embed(self, table: nn.Embedding, ids: torch.Tensor, start: int = 0) -> torch.Tensor:
-        vectors = embed(table, ids) * math.sqrt(table.embedding_dim)
-        return self.dropout(vectors + self.positions(ids.shape[1], start))
+    def _embed(self, embedding: nn.Embedding, ids: torch.Tensor, past: int = 0) -> torch.Tensor:
+        end = past + ids.shape[1]
+        if end > len(self.positions):
+            raise ValueError(
+                f"the model has {len(self.positions)} positions, the sequence needs {end}"
+            )
+        vectors = embedding(ids) * math.sqrt(embedding.embedding_dim)
+        return self.dropout(vectors + self.positions[past:end])
 
     def encode(
         self, source: torch.Tensor, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the memory (B, S, d_model) and its mask (B, 1, S) for source ids (B, S).
 
-        lengths (B,) tells how many of each row are no padding; without it all are.
+        lengths (B,) are the tokens of each sequence that are not padding, by default all.
         """
         mask = None if lengths is None else padding_mask(lengths, source.shape[1])
         vectors = self._embed(self.source_embedding, source)
@@ -85,14 +83,14 @@ class Seq2Seq(nn.Module):
         target: torch.Tensor,
         memory: torch.Tensor,
         memory_mask: torch.Tensor | None = None,
-        cache: list[tuple[KeyValueCache, KeyValueCache]] | None = None,
+        cache: list[KeyValueCache] | None = None,
     ) -> torch.Tensor:
         """Return logits (B, T, target_vocab_size) of the token after each of target (B, T).
 
         With a cache (stack.decoder.new_cache), target holds the tokens since the last call.
         """
-        start = cache[0][0].length if cache else 0
-        vectors = self._embed(self.target_embedding, target, start)
+        past = cache[0].length if cache else 0
+        vectors = self._embed(self.target_embedding, target, past)
         states = self.stack.decoder(vectors, memory, memory_mask=memory_mask, cache=cache)
         return F.linear(states, self.target_embedding.weight)
 
