@@ -132,11 +132,6 @@ def test_merges_and_ids_are_those_of_the_plain_way(text, n, others):
         assert ids == naive_encode(tokenizer, other) and tokenizer.decode(ids) == other
 
 
-@pytest.mark.parametrize("text", [TEXT, "aaaaaaa aaaa aa", *random_strings(10, seed=3)])
-def test_encoding_applies_merges_in_rank_order(tokenizer, text):
-    assert tokenizer.encode(text) == naive_encode(tokenizer, text)
-
-
 @quick
 @given(st.text(st.characters(categories=["Cs", "Ll", "Zs"])))
 def test_lone_surrogates_come_back_when_asked_for(tokenizer, text):
@@ -238,11 +233,11 @@ def test_a_full_cache_changes_no_ids(monkeypatch, tokenizer):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocab_size": 255}, "vocab_size of at least 256, .* got 255"),
+        ({"vocab_size": 255}, "vocab_size of at least 256, got 255"),
         ({"vocab_size": 257, "special_tokens": ["<a>", "<b>"]}, "at least 258"),
-        ({"special_tokens": ["<a>", ""]}, "list of ASCII texts"),
-        ({"special_tokens": ["é"]}, "list of ASCII texts"),
-        ({"special_tokens": "<pad>"}, "list of ASCII texts .* got '<pad>'"),
+        ({"special_tokens": ["<a>", ""]}, "ASCII texts"),
+        ({"special_tokens": ["é"]}, "ASCII texts"),
+        ({"special_tokens": "<pad>"}, "ASCII texts .* got .<pad>."),
     ],
 )
 def test_training_refuses_what_would_be_wrong_in_silence(arguments, message):

@@ -12,7 +12,6 @@ from support.text.vocab import Corpus
 from support.vectors import fasttext, word2vec
 from support.vectors.fasttext import Subwords, ngram_hashes
 from support.vectors.word2vec import BLOCK, NOISE_WORDS
-from support.vectors.word_vectors import WordVectors
 
 CPU = torch.device("cpu")
 WORDS = ["a", "of", "where", "here", "anana", "Straße", "naïve", "日本語", "x😀y", "a<b", ">"]
@@ -170,25 +169,6 @@ def test_an_unseen_word_is_the_mean_of_its_ngrams(model):
     )
     with pytest.raises(ValueError, match="no n-gram of 'ωψ' occurs"):
         model["ωψ"]
-
-
-def test_a_known_word_is_not_its_own_neighbor(model):
-    near = model.most_similar("writing", 5)
-    assert len(near) == 5 and "writing" not in dict(near)
-
-
-def test_the_vec_file_is_fasttexts(model, tmp_path):
-    path = tmp_path / "toy.vec"
-    model.vectors.save(path, "word2vec")
-    assert path.read_text().startswith(f"{len(model.vectors)} 24\n")
-    loaded = WordVectors.load(path)
-    assert loaded.words == model.vectors.words
-    np.testing.assert_array_equal(loaded.matrix, model.vectors.matrix)
-    # The program ends its rows with a space, and begins with its mark for the end of a sentence.
-    path.write_text("2 3\n</s> 0.1 -0.2 0.3 \nnaïve 1e-05 2 3 \n", encoding="utf-8")
-    loaded = WordVectors.load(path)
-    assert loaded.words == ["</s>", "naïve"]
-    np.testing.assert_allclose(loaded.matrix, [[0.1, -0.2, 0.3], [1e-5, 2, 3]], rtol=1e-6)
 
 
 def test_training_repeats_with_its_seed_and_learns(toy_text, model):

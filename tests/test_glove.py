@@ -83,12 +83,6 @@ def test_counts_of_a_sentence_by_hand():
     np.testing.assert_allclose(counts.matrix.toarray(), [[0, 1.5, 1.5], [1.5, 0, 1], [1.5, 1, 0]])
 
 
-def test_defaults_are_a_window_of_five_and_one_by_distance():
-    sentences = [list(range(8))]
-    counts = glove.count(corpus_of(sentences))
-    np.testing.assert_allclose(counts.matrix.toarray(), reference(sentences, 8, 5, True))
-
-
 # The weighting function.
 
 
@@ -167,16 +161,6 @@ def test_a_step_of_some_rows_leaves_the_others_alone():
 # Training.
 
 
-def test_what_training_returns():
-    counts = random_counts()
-    model = glove.train(counts, dim=4, epochs=3)
-    assert model.vectors.words == counts.words
-    assert model.center.shape == model.context.shape == (30, 4)
-    assert model.center_bias.shape == model.context_bias.shape == (30,)
-    np.testing.assert_array_equal(model.vectors.matrix, model.center + model.context)
-    assert len(model.losses) == 3 and model.pairs_per_second > 0
-
-
 def test_the_same_seed_gives_the_same_vectors_and_another_seed_others():
     counts = random_counts()
     first, again = (glove.train(counts, dim=5, epochs=2, seed=3) for _ in range(2))
@@ -227,17 +211,6 @@ def test_enough_dimensions_fit_every_count():
     )
     frequent = counts.matrix.data >= 1
     np.testing.assert_allclose(predicted[frequent], np.log(counts.matrix.data[frequent]), atol=0.05)
-
-
-def test_biases_fit_what_is_a_sum_of_two_terms():
-    size, rng = 12, np.random.default_rng(0)
-    for_row, for_column = rng.normal(size=(2, size, 1)) * 3
-    table = np.exp(for_row + for_column.T).astype(np.float32)  # logarithms of rank two
-    counts = glove.Cooccurrences(scipy.sparse.csr_matrix(table), [f"w{i}" for i in range(size)])
-    # One dimension can give one of the two terms at most.
-    model = glove.train(counts, dim=1, epochs=300, lr=0.1, x_max=1e-9, blocks=3)
-    assert model.losses[-1] < 1e-3
-    np.testing.assert_allclose(cost_of(model, counts, x_max=1e-9), 0, atol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")

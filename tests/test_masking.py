@@ -1,8 +1,6 @@
 """BERT's data: sentences, partners that are never the true next, shortening, masks, batches."""
 
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,11 +69,6 @@ def toy():
 )
 def test_a_sentence_ends_after_its_marks(line, expected):
     assert split_sentences(line) == [expected]
-
-
-def test_headings_and_empty_lines_are_no_paragraphs():
-    text = " \n = Lobster = \n \n a . b . \n = = Size = = \n c . \n\n"
-    assert split_sentences(text) == [["a .", "b ."], ["c ."]]
 
 
 # --------------------------------------------------------------------------------- documents
@@ -357,13 +350,6 @@ def test_the_same_seed_gives_these_very_batches_on_every_machine():
     assert batch.is_next.tolist() == [1, 0, 1, 0]
 
 
-def test_unknown_words_are_never_predicted():
-    paragraphs = [[[UNK], [UNK, UNK]], [[UNK, 5], [6]], [[7, UNK], [8, 9]]] * 10
-    documents = documents_of(paragraphs)
-    batches = [batch for epoch in range(20) for batch in pretraining_batches(documents, 3)(epoch)]
-    assert min(torch.cat([batch.targets for batch in batches])) >= 5
-
-
 def test_a_batch_of_one_always_has_something_to_predict():
     """Once a batch whose only pair was all [UNK] ended the training of an epoch."""
     paragraphs = [[[UNK], [UNK]], [[5, UNK], [UNK]], [[UNK, UNK], [6]], [[7], [8]]]
@@ -400,19 +386,3 @@ def test_text_without_a_possible_partner_is_refused(paragraphs, message):
     with pytest.raises(ValueError, match=message):
         for epoch in range(20):  # a pair that is drawn as a true one needs no partner
             pretraining_batches(documents_of(paragraphs), 3)(epoch)
-
-
-# --------------------------------------------------------------------------------- real text
-def test_wikitext2_gives_the_batches_promised():
-    folder = os.environ.get("PRETRAIN_DATA_DIR")
-    path = Path(folder or ".") / "wikitext-2/wiki.valid.tokens"
-    if not folder or not path.is_file():
-        pytest.skip("PRETRAIN_DATA_DIR holds no WikiText-2")
-    documents = Documents.from_text(path.read_text(encoding="utf-8").lower(), min_freq=5)
-    sizes = np.diff(documents.sentences)
-    assert len(documents.paragraphs) == 1 + 1841 and len(sizes) == 8032
-    batches = pretraining_batches(documents, 256)(0)
-    check_epoch(documents, batches, 256, 64)
-    is_next = torch.cat([batch.is_next for batch in batches]).float()
-    assert len(is_next) == len(sizes) - 1841 and abs(is_next.mean() - 0.5) < 0.03
-    assert sum(int((batch.ids == UNK).sum()) for batch in batches) > 1000

@@ -213,15 +213,6 @@ def test_a_given_vocabulary_is_used_and_not_changed(text, unk, default):
     assert vocab["never seen"] == default if default is not None else "never seen" not in vocab
 
 
-def test_a_rare_word_goes_and_its_neighbors_move_together():
-    corpus = Corpus.from_text(TOY, min_freq=2)
-    assert [corpus.tokens(i) for i in range(len(corpus))] == [
-        *(["the", "cat", "sat"], ["the", "dog", "sat", "the", "cat"], ["dog"])
-    ]
-    with pytest.raises(KeyError):
-        corpus.vocab["never seen"]
-
-
 def test_with_unk_a_rare_word_becomes_unk_and_so_do_new_words():
     corpus = Corpus.from_text(TOY, min_freq=2, unk="<unk>")
     assert corpus.tokens(1) == ["the", "dog", "sat", "<unk>", "the", "cat"]

@@ -146,30 +146,12 @@ def test_a_text_of_one_word_has_no_other_noise_word_and_ends(unk):
     assert set(examples.negatives.ravel().tolist()) == {text.vocab["a"]}
 
 
-def test_subsampling_thins_out_each_word_as_often_as_it_should():
-    rng = np.random.default_rng(0)
-    share = np.array([0.7, 0.2, 0.09, 0.0095, 0.0005])
-    corpus = corpus_of(rng.choice(5, (4000, 10), p=share))
-    examples = skipgram_examples(corpus, window=1, negatives=1, subsample=1e-2, seed=3)
-    keep = keep_probability(corpus.counts, 1e-2)
-    expected = corpus.counts @ keep
-    spread = math.sqrt(corpus.counts @ (keep * (1 - keep)))
-    assert abs(examples.n_centers - expected) < 4.5 * spread
-
-
 def test_windows_reach_over_words_that_were_left_out():
     corpus = corpus_of([[2 * i + 1, 0, 0, 0, 2 * i + 2] for i in range(1000)])
     pairs = set(pairs_of(skipgram_examples(corpus, window=1, negatives=1, subsample=2e-4)))
     across = [(2 * i + 1, 2 * i + 2) in pairs for i in range(1000)]
     assert 0.9 < np.mean(across) < 1
     assert not any((2 * i + 2, 2 * i + 3) in pairs for i in range(1000)), "pairs crossed a sentence"
-
-
-def test_examples_repeat_with_their_seed():
-    corpus = corpus_of(TOY)
-    one, two, other = (skipgram_examples(corpus, 2, 5, 0.05, seed) for seed in (4, 4, 5))
-    assert pairs_of(one) == pairs_of(two) != pairs_of(other)
-    np.testing.assert_array_equal(one.negatives, two.negatives)
 
 
 # ------------------------------------------------------------------- one step against autograd
@@ -275,8 +257,8 @@ def test_a_step_equals_autograd(window, monkeypatch):
             assert torch.equal(table[unused], before[name][0][unused])
 
 
-def trainer_for(corpus, window=2, seed=0):
-    return word2vec.Trainer(corpus, 2, window, 5, seed, CPU)
+def trainer_for(corpus):
+    return word2vec.Trainer(corpus, 2, 2, 5, 0, CPU)
 
 
 @pytest.mark.parametrize("size", [1, 2, 99])
@@ -285,27 +267,11 @@ def test_an_epoch_visits_every_word_once(size):
     text = trainer_for(corpus).subsample(0)
     centers = []
     for words, together in text.batches(size):
-        assert words.shape == (len(words), BLOCK + 4) and together.shape == (
-            len(words),
-            BLOCK,
-            BLOCK + 4,
-        )
+        assert words.shape == (len(words), BLOCK + 4)
+        assert together.shape == (len(words), BLOCK, BLOCK + 4)
         centers += words[:, 2:-2][together.any(2)].tolist()
     assert sorted(centers) == list(range(91))
     assert text.n_words == 91
-
-
-def test_an_epoch_keeps_the_words_that_subsampling_keeps():
-    share = np.array([0.7, 0.2, 0.09, 0.0095, 0.0005])
-    corpus = corpus_of(np.random.default_rng(0).choice(5, (4000, 10), p=share))
-    trainer, keep = trainer_for(corpus), keep_probability(corpus.counts, 1e-2)
-    texts = [trainer.subsample(1e-2) for _ in range(2)]
-    for text in texts:
-        found = torch.bincount(text.ids[2 : 2 + text.n_words], minlength=5).numpy()
-        spread = np.sqrt(corpus.counts * keep * (1 - keep))
-        assert (np.abs(found - corpus.counts * keep) <= 4.5 * spread).all()
-    assert texts[0].n_words != texts[1].n_words
-    assert not torch.equal(texts[0].order[:50], texts[1].order[:50])
 
 
 def test_words_keep_their_sentence_when_others_are_left_out():
@@ -357,18 +323,6 @@ def test_training_does_not_look_over_the_end_of_a_sentence():
             assert score[inside] > score[outside] + 1
 
 
-def test_what_training_gives_back(toy_text):
-    result = word2vec.train(toy_text, dim=7, epochs=1, subsample=0, device=CPU)
-    for vectors in (result.vectors, result.context):
-        assert isinstance(vectors, WordVectors)
-        assert vectors.words == toy_text.vocab.get_itos() and vectors.dim == 7
-    assert not np.array_equal(result.vectors.matrix, result.context.matrix)
-    assert all(type(value) is float for value in result.losses)
-    assert result.words_per_second == result.centers_per_second > 0
-    thinned = word2vec.train(toy_text, dim=3, epochs=1, subsample=1e-3)
-    assert 0 < thinned.centers_per_second < 0.9 * thinned.words_per_second
-
-
 def test_the_learning_rate_falls_in_a_straight_line_to_zero(monkeypatch):
     rates, sizes = [], []
 
@@ -392,16 +346,6 @@ def test_an_absurd_learning_rate_is_reported(toy_text):
 def test_a_threshold_that_leaves_no_words_is_refused():
     with pytest.raises(ValueError, match="words are left after subsampling; raise the threshold"):
         word2vec.train(corpus_of(TOY), subsample=1e-30)
-
-
-def test_a_gpu_trains_like_the_cpu(toy_text):
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    arguments = {"dim": 32, "subsample": 1e-3, "batch": 512}
-    gpu = word2vec.train(toy_text, **arguments, device="cuda")
-    cpu = word2vec.train(toy_text, **arguments, device=CPU)
-    assert np.mean(gpu.losses[-20:]) == pytest.approx(np.mean(cpu.losses[-20:]), rel=0.05)
-    assert isinstance(gpu.vectors.matrix, np.ndarray)
 
 
 # ------------------------------------------------------------------------------------- quality

@@ -153,20 +153,6 @@ def test_pieces(text, expected):
     assert WordPieceTokenizer(TINY).tokenize(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, ["eσ", "中", "文", "i"]),
-        ({"lower": False}, ["ÉΣ", "中", "文", "İ"]),
-        ({"lower": False, "strip_accents": True}, ["EΣ", "中", "文", "I"]),
-        ({"strip_accents": False}, ["éσ", "中", "文", "i\u0307"]),
-        ({"split_chinese": False}, ["eσ", "中文", "i"]),
-    ],
-)
-def test_words_by_setting(options, expected):
-    assert WordPieceTokenizer(SPECIALS, **options).words("ÉΣ 中文 İ") == expected
-
-
 def test_an_encoding_says_where_each_piece_comes_from():
     tokenizer = WordPieceTokenizer(TINY)
     encoding = tokenizer.encode("Unable, the unaffable!", "ab a")

@@ -61,7 +61,9 @@ class BPETokenizer:
         special_tokens: Sequence[str] = (),
     ):
         """Build the tables from what `train` learned, or from its first merges."""
-        _check_special_tokens(special_tokens)
+        # Another character could be the symbol of a byte, and be decoded as that byte.
+        if isinstance(special_tokens, str) or not all(t and t.isascii() for t in special_tokens):
+            raise ValueError(f"expected ASCII texts as special tokens, got {special_tokens!r}")
         self.vocab, self.merges = vocab, list(merges)
         self.special_tokens = {token: vocab[token] for token in special_tokens}
         self._bytes = {
@@ -92,13 +94,9 @@ class BPETokenizer:
 
         Source: Sennrich et al. 2016, algorithm 1; order of ids and ties as in `tokenizers`.
         """
-        _check_special_tokens(special_tokens)
         symbols = list(dict.fromkeys((*special_tokens, *sorted(_SYMBOLS))))
         if vocab_size < len(symbols):
-            raise ValueError(
-                f"expected a vocab_size of at least {len(symbols)}, for the bytes and the special "
-                f"tokens, got {vocab_size}"
-            )
+            raise ValueError(f"expected a vocab_size of at least {len(symbols)}, got {vocab_size}")
         counts: Counter[str] = Counter()
         for text in [texts] if isinstance(texts, str) else texts:
             counts.update(pre_tokenize(text))
@@ -238,9 +236,3 @@ def _merge(ids: list[int], ranks: dict[Pair, Pair]) -> list[int]:
 
 def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def _check_special_tokens(tokens: Sequence[str]) -> None:
-    # Another character could be the symbol of a byte, and be decoded as that byte.
-    if isinstance(tokens, str) or not all(token and token.isascii() for token in tokens):
-        raise ValueError(f"expected a list of ASCII texts as special tokens, got {tokens!r}")

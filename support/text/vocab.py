@@ -29,9 +29,6 @@ class Vocab:
     """A list of distinct tokens and their indices in it, with torchtext 0.18's interface.
 
     Looking up a token that is missing gives the default index, or KeyError while none is set.
-
-    Raises:
-        ValueError: a token comes twice.
     """
 
     def __init__(self, tokens: Iterable[str]):
@@ -57,9 +54,6 @@ class Vocab:
     def __call__(self, tokens: Sequence[str]) -> list[int]:
         return self.lookup_indices(tokens)
 
-    def __repr__(self) -> str:
-        return f"Vocab({len(self)} tokens, default index {self._default})"
-
     def lookup_indices(self, tokens: Sequence[str]) -> list[int]:
         """Return the index of each token."""
         return [self[token] for token in tokens]
@@ -79,11 +73,11 @@ class Vocab:
         self._default = index
 
     def get_itos(self) -> list[str]:
-        """Return the tokens in order, as a new list."""
+        """Return the tokens in order."""
         return list(self._itos)
 
     def get_stoi(self) -> dict[str, int]:
-        """Return token to index, as a new dictionary."""
+        """Return the index of each token."""
         return dict(self._stoi)
 
 
@@ -121,16 +115,10 @@ def build_vocab_from_iterator(
 
 @dataclass
 class Corpus:
-    """A text as token ids: sentence i is `ids[offsets[i]:offsets[i + 1]]`.
+    """A text as token ids: sentence i is `ids[offsets[i]:offsets[i + 1]]`."""
 
-    Attributes:
-        ids: (n_tokens,) int32.
-        offsets: (n_sentences + 1,) int64, from 0 to n_tokens.
-        vocab: the tokens of the ids.
-    """
-
-    ids: np.ndarray
-    offsets: np.ndarray
+    ids: np.ndarray  # (n_tokens,) int32
+    offsets: np.ndarray  # (n_sentences + 1,) int64, from 0 to n_tokens
     vocab: Vocab
 
     def __len__(self) -> int:
@@ -164,9 +152,6 @@ class Corpus:
 
         A word rarer than `min_freq`, or outside a given `vocab`, is replaced by `unk`; with
         `unk=None` it is left out, as word2vec and GloVe do, and its neighbors move together.
-
-        Raises:
-            ValueError: no token remains.
         """
         line_end = "\0"
         if isinstance(text, str) and tokenizer is str.split and line_end not in text:

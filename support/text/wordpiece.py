@@ -49,9 +49,6 @@ class WordPieceTokenizer:
         lower: lower-case the text.
         strip_accents: drop accents; None: if `lower`.
         split_chinese: make every Chinese character a word.
-
-    Raises:
-        ValueError: `vocab` repeats a subword or lacks one of `SPECIALS`.
     """
 
     def __init__(
@@ -95,10 +92,7 @@ class WordPieceTokenizer:
         """Return the tokenizer of a checkpoint.
 
         It is that of vocab.txt, used as tokenizer_config.json says, or of tokenizer.json, which is
-        all that Transformers 5 saves.
-
-        Raises:
-            ValueError: there is neither, or a file is damaged.
+        all that Transformers 5 saves. A ValueError says what is damaged or not there.
         """
         folder = Path(path)
         vocab, config = folder / "vocab.txt", folder / "tokenizer_config.json"

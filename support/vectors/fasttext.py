@@ -81,20 +81,13 @@ class Subwords:
 class FastText(word2vec.Word2Vec):
     """What training gives back: beside what word2vec gives, the rows that word vectors are made of.
 
-    Attributes:
-        subwords: which rows.
-        table: (rows, dim) float32, their vectors.
+    Indexing gives the vector (dim,) of any word; in an unseen one, unseen n-grams count as 0.
     """
 
     subwords: Subwords
-    table: np.ndarray
+    table: np.ndarray  # (rows, dim) float32
 
     def __getitem__(self, word: str) -> np.ndarray:
-        """Return the vector (dim,) of any word; in an unseen one, unseen n-grams count as 0.
-
-        Raises:
-            ValueError: an unseen word has no n-gram that occurs in the words of the text.
-        """
         if word in self.vectors:
             return self.vectors[word]
         of = self.subwords
@@ -159,11 +152,7 @@ class _Parts(NamedTuple):
 
 
 class SubwordTable:
-    """Word vectors that are means of rows, for `word2vec.Trainer` in place of its plain table.
-
-    Attributes:
-        table: the `word2vec.Table` of the rows, which is what learns.
-    """
+    """Word vectors that are means of rows, for `word2vec.Trainer` in place of its plain table."""
 
     def __init__(self, subwords: Subwords, vectors: Tensor):
         self.table = word2vec.Table(vectors)

@@ -38,23 +38,15 @@ class Cooccurrences:
 
 @dataclass
 class GloVe:
-    """What training gives back.
+    """What training gives back."""
 
-    Attributes:
-        vectors: center plus context vectors, as the paper recommends.
-        center, context: each alone, (n_words, dim).
-        center_bias, context_bias: (n_words,).
-        losses: the mean cost of each epoch, taken while training.
-        pairs_per_second: entries above zero visited a second, preparation included.
-    """
-
-    vectors: WordVectors
-    center: np.ndarray
+    vectors: WordVectors  # center plus context vectors, as the paper recommends
+    center: np.ndarray  # (n_words, dim)
     context: np.ndarray
-    center_bias: np.ndarray
+    center_bias: np.ndarray  # (n_words,)
     context_bias: np.ndarray
-    losses: list[float]
-    pairs_per_second: float
+    losses: list[float]  # the mean cost of each epoch, taken while training
+    pairs_per_second: float  # entries above zero visited, preparation included
 
 
 def count(corpus: Corpus, window: int = 5, by_distance: bool = True) -> Cooccurrences:

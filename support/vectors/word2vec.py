@@ -29,20 +29,13 @@ NOISE_TABLE = 2**20
 
 @dataclass
 class Word2Vec:
-    """What training gives back.
+    """What training gives back."""
 
-    Attributes:
-        vectors: of the words as centers.
-        context: of the words as context words.
-        losses: nats a pair, about 100 values an epoch.
-        words_per_second, centers_per_second: with and without the words that subsampling drops.
-    """
-
-    vectors: WordVectors
-    context: WordVectors
-    losses: list[float]
+    vectors: WordVectors  # of the words as centers
+    context: WordVectors  # of the words as context words
+    losses: list[float]  # nats a pair, about 100 values an epoch
     words_per_second: float
-    centers_per_second: float
+    centers_per_second: float  # without the words that subsampling drops
 
 
 @dataclass
@@ -148,15 +141,11 @@ def train(
 class Table:
     """An embedding table that AdaGrad changes, with one sum of squares for a whole row.
 
-    Attributes:
-        vectors: (n_rows, dim).
-        squares: (n_rows,) sums of the mean squared gradients.
-
     Source: Duchi et al. 2011, where every number has a sum of its own.
     """
 
     def __init__(self, vectors: Tensor):
-        self.vectors = vectors
+        self.vectors = vectors  # (n_rows, dim)
         self.squares = torch.full((len(vectors),), 1e-8, device=vectors.device)
 
     def look_up(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -192,12 +181,7 @@ class _Text:
 
 
 class Trainer:
-    """A text, the embedding tables of both sides, and the steps that change them by the text.
-
-    Attributes:
-        inputs: a `Table`, or in its place what looks up and ascends as a `Table` does (fastText).
-        outputs: the `Table` of the words as context words.
-    """
+    """A text, the embedding tables of both sides, and the steps that change them by the text."""
 
     def __init__(
         self,
@@ -214,6 +198,7 @@ class Trainer:
         sentence = np.repeat(np.arange(len(corpus)), np.diff(corpus.offsets))
         self.sentence = torch.from_numpy(sentence).to(device)
         self.noise = torch.from_numpy(noise_table(self.counts)).long().to(device)
+        # fastText has a table of its own in place of this one.
         self.inputs = Table(self.small_random(len(corpus.vocab), dim))
         self.outputs = Table(torch.zeros(len(corpus.vocab), dim, device=device))
         positions = torch.arange(BLOCK + 2 * window, device=device) - window

@@ -22,13 +22,9 @@ BATCH = 512  # analogy questions answered at a time, which bounds the memory
 
 @dataclass
 class AnalogyReport:
-    """How many analogy questions were answered, by section.
+    """How many analogy questions were answered; one is asked if its four words are known."""
 
-    Attributes:
-        sections: name to (correct, asked, given); a question is asked if its four words are known.
-    """
-
-    sections: dict[str, tuple[int, int, int]]
+    sections: dict[str, tuple[int, int, int]]  # name to (correct, asked, given)
 
     @property
     def asked(self) -> int:
@@ -49,15 +45,7 @@ class AnalogyReport:
 
 
 class WordVectors:
-    """Words with a vector each.
-
-    Attributes:
-        words: a list.
-        matrix: (n_words, dim) float32.
-
-    Raises:
-        ValueError: the shapes disagree, a word comes twice, or a vector's length is not finite.
-    """
+    """Words with a vector each: `words`, a list, and `matrix`, (n_words, dim) float32."""
 
     def __init__(self, words: Sequence[str], matrix: np.ndarray):
         self.words = list(words)
@@ -150,10 +138,8 @@ class WordVectors:
     def save(self, path: str | os.PathLike, format: str = "glove") -> None:
         """Write a text file: "glove", or "word2vec", which has a heading line, as fastText's .vec.
 
-        The file appears whole or not at all. Its numbers have the digits that float32 needs.
-
-        Raises:
-            ValueError: a word would not come back, such as one with a space before a number.
+        The file appears whole or not at all. Its numbers have the digits that float32 needs. A word
+        that would not come back, such as one with a space before a number, is a ValueError.
         """
         if format not in ("glove", "word2vec"):
             raise ValueError(f"expected the format glove or word2vec, got {format!r}")
@@ -170,11 +156,8 @@ class WordVectors:
     def load(cls, path: str | os.PathLike) -> WordVectors:
         """Return the vectors of a text file, with or without a heading, or of one packed by gzip.
 
-        A word that comes again is left out with a warning.
-
-        Raises:
-            ValueError: a line, which the message names, is not a word and as many numbers as the
-                others have, or there are not as many lines as the heading promises.
+        A word that comes again is left out with a warning. A line that is not a word and as many
+        numbers as the others have is a ValueError that names it.
         """
         rows: dict[str, np.ndarray] = {}
         try:
