@@ -40,7 +40,6 @@ PLAIN = {
     "a citation": ("see {cite:p}`a2013,\nb2014`.", "see <cite:p: a2013, b2014>."),
     "code": ("`{eq}` and ``a `{eq}`b` c``", "`{eq}` and ``a `{eq}`b` c``"),
     "a formula": ("$f[a](b)$ and $\\{x\\}$", "$f[a](b)$ and $\\{x\\}$"),
-    "prices": ("\\$5 [a](b.ipynb) \\$6", "\\$5 [a](https://book.test/b.ipynb) \\$6"),
     "a link": ("[GPT](gpt.ipynb#mask)", "[GPT](https://book.test/gpt.ipynb#mask)"),
     "a target": ("(here)=\n\n## Heading\n\nText", "## Heading\n\nText"),
     "an equation": ("$$\na\n$$ (loss)\n\nb", "$$\na \\tag{5.1}\n$$\n\nb"),
@@ -48,16 +47,8 @@ PLAIN = {
         "```{math}\n:label: loss\na &= b \\\\\n&= c\n```",
         "$$\n\\begin{split}\na &= b \\\\\n&= c\n\\end{split} \\tag{5.1}\n$$",
     ),
-    "an environment": (
-        "\\begin{align}\na &= b \\\\\n\\end{align}",
-        "\\begin{align}\na &= b \\\\\n\\end{align}",
-    ),
     "a note": ("```{note}\nMind {eq}`loss`.\n```", "> **Note.** Mind <eq: loss>."),
     "colons": (":::{warning}\nHot.\n:::\nAfter", "> **Warning.** Hot.\nAfter"),
-    "a dropdown": (
-        "```{dropdown} More\nText\n```",
-        "<details>\n<summary>More</summary>\n\nText\n\n</details>",
-    ),
     "code in a fence": ("```python\n{eq}`loss`\n```", "```python\n{eq}`loss`\n```"),
     "an exercise": (
         "```{exercise} ★ How much?\n:label: count\nCount.\n```",

@@ -51,11 +51,6 @@ def page(name) -> str:
     return (HTML / f"{name}.html").read_text("utf-8").split('<article class="bd-article')[1]
 
 
-def test_every_notebook_has_its_plain_form():
-    names = {path.relative_to(PLAIN).with_suffix("").as_posix() for path in PLAIN.rglob("*.ipynb")}
-    assert names == set(NAMES)
-
-
 def test_code_is_that_of_the_original(name):
     """Cells, outputs, ids and tags: so what nbval says of the originals holds for these too."""
     folders = HTML.parent.parent, PLAIN

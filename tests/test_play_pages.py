@@ -226,12 +226,8 @@ def test_bpe_cuts_what_is_typed_and_replays_the_merges(opened):
         lengths.append(len(pieces()))
     assert sorted({*lengths}, reverse=True) == lengths
     assert pieces() == ["What", "·is", "·the", "·city", "·but", "·the", "·people", "?"]
-    here.click("One merge back")
-    assert len(pieces()) == lengths[-2]
     here.type("🙂")
     assert pieces() == ["‹240›", "‹159›", "‹153›", "‹130›"]
-    here.type("")
-    assert pieces() == []
 
 
 def shown(here: Opened) -> dict[str, list[str]]:
@@ -358,8 +354,6 @@ def test_attention_follows_keyboard_and_pointer(opened):
     assert row("steel") == ([0, 2, 0.1], 0.44)
     here.drag(number, (0.1, 0.5))
     assert row("steel")[0][1] < 1
-    here.click("The chapter's numbers")
-    assert row("steel") == ([0, 1.2, 0.1], 0.29)
     here.click("the crane ate fish")
     assert row("fish") == ([1.2, 0, 0.1], 0.29)
     here.click("the looks")
@@ -377,10 +371,8 @@ def test_heads_says_who_looks_at_whom(opened):
     here.click("Encoder looks at the word")
     assert letters.all_text_contents() == [*"monday", ">"]
     letters.nth(5).click()
-    first = here.text(".heads-says")
-    assert first.startswith("In the encoder, head 1 of y looks at the end mark 0.")
-    here.click("Head 2")
-    assert here.text(".heads-says") != first
+    said = "In the encoder, head 1 of y looks at the end mark 0."
+    assert here.text(".heads-says").startswith(said)
     here.click("Decoder looks back")
     letters.first.click()
     assert "looks back at the start mark 1.00" in here.text(".heads-says")
@@ -404,8 +396,6 @@ def test_vectors_finds_neighbors_and_analogies(opened):
     assert [len(words) for words in lists().values()] == [5] * 4
     here.type("japan")
     assert all("japan" not in words for words in lists().values())
-    here.type("qqqq")
-    assert "“qqqq” is not among" in here.text("[role=status]")
     first = lists()["GloVe's file"][0]
     here.play.locator(f".vectors-list [data-word={first}]").first.press("Enter")
     assert word() == first
@@ -464,8 +454,6 @@ def test_bert_hides_words_and_guesses_them(opened):
     assert losses()[1] == 2.27, "the other gap gives nothing away"
     here.press(*["ArrowLeft"] * 7, "Enter")
     assert losses() == [3.32, 2.94]
-    here.press("Enter")
-    assert sees() == "the crane in italy is one of the [MASK] on earth .", "shown again"
     here.type("Every crane likes [MASK] .")
     assert guesses() == {"fish": "0.67", "snails": "0.33"}
     here.type("paris is the capital of italy .")
