@@ -19,16 +19,11 @@ PAGES = sorted(
     for path in HTML.rglob("*.html")
     if "_static" not in path.relative_to(HTML).parts
 )
-BROWSERS = (
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-    "chrome",
-    "microsoft-edge",
+BROWSERS = [
+    *"chromium chromium-browser google-chrome google-chrome-stable chrome microsoft-edge".split(),
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
-)
+]
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
