@@ -24,26 +24,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
-def _parts(path: Path) -> dict[str, str]:
-    """Return the parts of ToyWorld's file by name, those that a line `@name` asks for put in."""
-    _, *parts = re.split(r"^== (.+)\n", path.read_text(encoding="utf-8"), flags=re.M)
-    texts = {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
-    return {
-        name: re.sub(r"^@(\w+)$", lambda line: texts[line[1]], text, flags=re.M)
-        for name, text in texts.items()
-    }
-
-
-def _all(kind: str) -> dict[str, str]:
-    """Return the parts of one kind, such as the tables, by the names that follow it."""
-    parts = (name.split(maxsplit=1) for name in _PARTS)
-    return {name[-1]: _PARTS[" ".join(name)] for name in parts if name[0] == kind}
+def _parts(path: Path) -> dict[str, dict[str, str]]:
+    """Return the parts of ToyWorld's file by kind and name; a line `@kind` stands for that part."""
+    _, *parts = re.split(r"^== (\w+) ?(.*)\n", path.read_text(encoding="utf-8"), flags=re.M)
+    found: dict[str, dict[str, str]] = {}
+    for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        text = re.sub(r"^@(\w+)$", lambda line: found[line[1]][""], text, flags=re.M)
+        found.setdefault(kind, {})[name] = text.strip()
+    return found
 
 
 _PARTS = _parts(Path(__file__).with_name("toyworld.txt"))
-TABLES, SENTENCES = _all("table"), _PARTS["sentences"]
-_PATTERNS, _ANALOGIES = _all("topic"), _all("analogies")
-TOPICS = tuple(_PATTERNS)
+TABLES, SENTENCES = _PARTS["table"], _PARTS["sentences"][""]
+TOPICS = tuple(_PARTS["topic"])
 
 _UNIT = 2**53  # random() returns multiples of 1 / _UNIT
 _PRONOUNS = {"he": {"him": "him", "his": "his"}, "she": {"him": "her", "his": "her"}}
@@ -361,7 +354,7 @@ class ToyWorld:
     def analogies(self) -> dict[str, list[tuple[str, str, str, str]]]:
         """Return questions (a, b, c, d), a is to b as c is to d, by section."""
         sections = {}
-        for section, relations in _ANALOGIES.items():
+        for section, relations in _PARTS["analogies"].items():
             pairs = [pair for relation in relations.splitlines() for pair in self._pairs(relation)]
             sections[section] = [one + two for one in pairs for two in pairs if one != two]
         return sections
@@ -386,7 +379,7 @@ class ToyWorld:
         return self.kinds[kind].words(self.kinds[kind].first)[record]
 
 
-_WORLD = ToyWorld(TABLES, SENTENCES, _PATTERNS)
+_WORLD = ToyWorld(TABLES, SENTENCES, _PARTS["topic"])
 sentences, paragraphs, text = _WORLD.sentences, _WORLD.paragraphs, _WORLD.text
 log_prob, next_token_log_probs = _WORLD.log_prob, _WORLD.next_token_log_probs
 entropy_per_token, derivations = _WORLD.entropy_per_token, _WORLD.derivations
