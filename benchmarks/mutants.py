@@ -55,7 +55,7 @@ def run_tests(tests: list[str], folder: Path) -> str:
         return "a test that hangs"
     if process.returncode == 0:
         return ""
-    if found := re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", written, re.M):
+    if found := re.search(r"^(?:FAILED|ERROR) (?:tests/)?([^\s[]+)", written, re.M):
         return found[1]
     raise RuntimeError(f"pytest ended with {process.returncode}:\n{written[-2000:]}")
 
@@ -103,8 +103,9 @@ def main() -> None:
         hidden_and_built = shutil.ignore_patterns(".*", "_build", "__pycache__")
         folder = Path(shutil.copytree(ROOT, Path(name, "copy"), ignore=hidden_and_built))
         # Tests that are red already would kill every mutant.
-        if red := run_tests(sorted({test for m in chosen for test in m["tests"]}), folder):
-            sys.exit(f"{red} fails without any mutant: mend it first")
+        for tests in sorted({tuple(m["tests"]) for m in chosen}):
+            if red := run_tests([*tests], folder):
+                sys.exit(f"{red} fails without any mutant: mend it first")
         for mutant in chosen:
             results.append(try_mutant(mutant, folder))
             print(f"{mutant['file']}: {mutant['name']}: {results[-1]}", flush=True)
