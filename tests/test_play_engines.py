@@ -156,7 +156,7 @@ def test_gpt_knows_the_truth_of_toyworld_and_the_lowest_loss(ground, writer):
     model, vocab = writer
     sentence = "yesterday the farmer sang songs quietly near the field".split()
     ids = torch.tensor([[vocab.index(word) for word in [".", *sentence]]])
-    log_q = model.logits(model(ids))[0].log_softmax(-1)
+    log_q = model(ids)[0].log_softmax(-1)
     call = "(gpt, words) => gpt.read(words).map(({ cross, floor }) => [cross, floor])"
     for t, losses in enumerate(ask(ground, "gpt", call, sentence)):
         log_p = toyworld.next_token_log_probs(sentence[:t])
