@@ -12,7 +12,6 @@ from torch import nn
 
 from support import training
 from support.data import images
-from support.models import bert, gpt, seq2seq, transformer
 from support.text import masking
 from support.text import vocab, wordpiece
 from support.text.bpe import BPETokenizer
@@ -27,8 +26,6 @@ DOCUMENTS = masking.Documents.from_text(TEXT)
 VECTORS = word_vectors.WordVectors(["a", "b", "c"], np.eye(3))
 BPE = BPETokenizer.train("the cat", 260)
 PIECES = wordpiece.WordPieceTokenizer([*wordpiece.SPECIALS, "a"])
-GPT = gpt.GPT(gpt.GPTConfig(vocab_size=9, d_model=4, n_layers=1, n_heads=2, max_length=8))
-BERT = bert.Bert(bert.BertConfig(9, 4, 1, 2, 8, 8))
 PICTURES = torch.zeros(4, 2, 2, dtype=torch.uint8)
 SIZES = (0, -1, 2.5, True, NAN, "3", None)  # for what must be a positive integer
 ONES = torch.ones(2, 3)
@@ -40,14 +37,6 @@ def make(kind, **fixed):
 
 def train(kind, **fixed):
     return make(kind.train, corpus=CORPUS, epochs=1, device="cpu", progress=False, **fixed)
-
-
-def gpt_config(**given):
-    return gpt.GPT(gpt.GPTConfig(**{"vocab_size": 9, "d_model": 4, "n_heads": 2, **given}))
-
-
-def bert_config(**given):
-    return bert.Bert(bert.BertConfig(**{"vocab_size": 9, "d_model": 4, "n_heads": 2, **given}))
 
 
 def fit(**given):
@@ -70,22 +59,11 @@ mask = make(
     mask_id=4,
     random_ids=np.arange(5, 9),
 )
-generate = make(gpt.generate, model=GPT, prompts=[[1]], new_tokens=2)
-next_token = make(gpt.next_token_probabilities, logits=torch.zeros(1, 4))
 pictures = make(images.image_batches, images=PICTURES, batch_size=2, device="cpu")
 examples = make(word2vec.skipgram_examples, corpus=CORPUS)
 counted = make(vocab.vocab_from_counts, counts={"a": 2, "b": 1})
 lines = make(Corpus.from_text, text="a b\nc")
 learned = make(BPETokenizer.train, texts="the cat", vocab_size=260)
-block = make(transformer.TransformerBlock, d_model=4, n_heads=2, d_ff=8)
-s2s = make(seq2seq.Seq2Seq, source_vocab_size=5, d_model=4, n_heads=2, d_ff=8, n_layers=1)
-loss = make(
-    transformer.linear_cross_entropy,
-    states=ONES,
-    weight=torch.ones(5, 3),
-    bias=None,
-    targets=torch.tensor([0, 4]),
-)
 
 # A function, an argument of it, and values that it must refuse.
 TABLE = [
@@ -164,64 +142,6 @@ TABLE = [
     (mask, "choosable", (np.ones((2, 3), int), np.ones(3, bool))),
     (pictures, "batch_size", SIZES),
     (pictures, "images", (PICTURES.float(), PICTURES[0], PICTURES[:0], PICTURES.numpy(), None)),
-    # models
-    *((gpt_config, name, SIZES) for name in ("vocab_size", "d_model", "n_heads", "max_length")),
-    (gpt_config, "d_ff", SIZES[:-1]),
-    (gpt_config, "n_heads", (3,)),
-    (gpt_config, "n_layers", (-1, 1.5, True)),
-    *((bert_config, name, SIZES) for name in ("vocab_size", "d_model", "n_heads", "d_ff",
-      "max_length", "n_segments")),
-    (bert_config, "n_heads", (3,)),
-    (bert_config, "n_layers", (-1, 1.5, True)),
-    *((config, name, (-0.1, 1, 1.5, NAN, "0", None)) for config in (gpt_config, bert_config)
-      for name in ("dropout", "attention_dropout")),
-    *((config, "norm_eps", (0, -1, NAN)) for config in (gpt_config, bert_config)),
-    *((config, "activation", ("swish", "")) for config in (gpt_config, bert_config)),
-    *((make(kind, bert=BERT), "n_classes", SIZES)
-      for kind in (bert.TextClassifier, bert.TokenClassifier)),
-    (BERT.forward, "ids", (torch.tensor([[9]]), torch.tensor([[-1]]), torch.tensor([1]),
-        torch.ones(1, 2), torch.zeros(1, 9, dtype=torch.long))),
-    (make(BERT.forward, ids=torch.ones(2, 3, dtype=torch.long)), "lengths",
-        (torch.tensor([1, 4]), torch.tensor([1]), torch.tensor([1.0, 2.0]), torch.tensor([-1, 2]))),
-    (make(BERT.forward, ids=torch.ones(2, 3, dtype=torch.long)), "segments",
-        (torch.ones(2, 2, dtype=torch.long), torch.full((2, 3), 2), torch.full((2, 3), -1))),
-    (make(BERT.forward, ids=torch.ones(2, 3, dtype=torch.long)), "rows",
-        (torch.tensor([[3], [0]]), torch.tensor([[-1], [0]]), torch.tensor([[0]]),
-         torch.tensor([[0.5], [0.5]]))),
-    (GPT.forward, "ids", (torch.tensor([[9]]), torch.tensor([[-1]]), torch.tensor([1]),
-        torch.ones(1, 2), torch.zeros(1, 9, dtype=torch.long))),
-    *((s2s, name, SIZES) for name in ("source_vocab_size", "d_model", "n_heads", "d_ff",
-      "max_length")),
-    (s2s, "target_vocab_size", SIZES[:-1]),
-    (s2s, "n_layers", (-1, 1.5, True)),
-    *((block, name, SIZES) for name in ("d_model", "n_heads", "d_ff")),
-    (block, "n_heads", (3,)),
-    (block, "dropout", (-0.1, 1, NAN, "0")),
-    (block, "activation", ("swish", None)),
-    (make(transformer.MultiHeadAttention, d_model=12, n_heads=3), "d_model", (*SIZES, 10)),
-    (make(transformer.Dropout), "p", (-0.1, 1.0, NAN, None, "0.1", True)),
-    (make(transformer.KeyValueCache), "capacity", (-1, 1.5, True, None)),
-    (make(transformer.causal_mask, past=0), "length", (-1, 1.5, True, None)),
-    (make(transformer.padding_mask, size=3), "lengths",
-        (torch.tensor([4]), torch.tensor([-1]), torch.tensor([0.5]), torch.tensor(1))),
-    (make(transformer.sinusoidal_positions, length=3), "d_model", (*SIZES, 3)),
-    (make(transformer.sinusoidal_positions, d_model=4), "length", (-1, 1.5, True, None)),
-    (make(transformer.Positions, d_model=4, learned=True), "max_length", SIZES),
-    (make(transformer.Positions, max_length=4, learned=True), "d_model", SIZES),
-    (make(transformer.FeedForward, d_model=4, d_ff=8), "d_ff", SIZES),
-    (make(transformer.Encoder, d_model=4, n_heads=2, d_ff=8), "n_layers", (-1, 1.5, True, None)),
-    (loss, "targets", (torch.tensor([0, 5]), torch.tensor([-1, 0]), torch.tensor([0]),
-        torch.tensor([0.0, 1.0]))),
-    (loss, "states", (ONES[:, :2], ONES[:1], ONES[0])),
-    (loss, "bias", (torch.ones(4),)),
-    # generation
-    (next_token, "temperature", (-0.1, NAN, INF, 1e-30, "1", None, True)),
-    (next_token, "top_k", (0, -1, 1.5, True, NAN, "3")),
-    (next_token, "top_p", (0, -0.1, 1.1, NAN, "1", True)),
-    (generate, "new_tokens", (*SIZES, 9)),
-    (generate, "prompts", ([], [[]], [[1], []], [1, 2], "text", ["text"], [[9]], [[-1]],
-        torch.ones(1, 2), torch.tensor([1]), [[1] * 9])),
-    (generate, "stop", (5, "5", None)),
     # training
     (fit, "epochs", SIZES),
     (fit, "accumulate", SIZES),
@@ -273,25 +193,17 @@ def test_what_cannot_be_meant_is_refused_with_one_clear_error(i):
 
 
 def test_the_good_values_of_the_table_are_taken():
-    for call in (lines, learned, examples, next_token, generate, loss, block, s2s, mask, fit):
+    for call in (lines, learned, examples, mask, fit):
         call()
     for call in (pairs, pictures):
         next(iter(call()(0)))
     for kind in (word2vec, fasttext):
         train(kind, dim=2, batch=16, subsample=0)()
     assert glove.train(COUNTS, dim=2, epochs=1, progress=False).vectors.dim == 2
-    assert gpt_config(n_layers=0) and bert_config(n_layers=0)
 
 
 def test_integers_of_numpy_are_integers():
     assert counted(min_freq=np.int64(2)).get_itos() == ["a"]
-    assert gpt_config(d_model=np.int64(4), n_layers=0).config.d_model == 4
-
-
-def test_the_coldest_temperature_is_greedy():
-    logits = torch.randn(50, 20, generator=torch.Generator().manual_seed(0)) * 1e3
-    cold = next_token(logits=logits, temperature=gpt.COLDEST)
-    assert torch.equal(cold, next_token(logits=logits, temperature=0))
 
 
 def test_a_window_of_any_size_ends():
