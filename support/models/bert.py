@@ -78,11 +78,9 @@ class Bert(nn.Module):
 
         Raises: ValueError for more positions than max_length.
         """
-        T = ids.shape[1]
-        if T > len(self.positions.weight):
-            raise ValueError(
-                f"the model has {len(self.positions.weight)} positions, the sequence needs {T}"
-            )
+        T, n = ids.shape[1], len(self.positions.weight)
+        if T > n:
+            raise ValueError(f"the model has {n} positions, the sequence needs {T}")
         segments = torch.zeros_like(ids) if segments is None else segments
         x = self.tokens(ids) + self.segments(segments) + self.positions.weight[:T]
         x = self.dropout(self.norm(x))  # (B, T, d_model)

@@ -12,19 +12,18 @@ from torch import nn
 
 from support.models.transformer import KeyValueCache, TransformerBlock
 
+Cache = list[KeyValueCache]  # one for each layer
+
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The sizes of a GPT; the defaults are GPT-2's, 124 M parameters. d_ff None is 4 * d_model.
-
-    Source: Radford et al. 2019, section 2.3 and table 2.
-    """
+    """The sizes of a GPT, by default GPT-2's: Radford et al. 2019, section 2.3 and table 2."""
 
     vocab_size: int
     d_model: int = 768
     n_layers: int = 12
     n_heads: int = 12
-    d_ff: int | None = None
+    d_ff: int | None = None  # which is 4 * d_model
     max_length: int = 1024
     dropout: float = 0.1
     attention_dropout: float = 0.1
@@ -70,31 +69,25 @@ class GPT(nn.Module):
                 adds = name.endswith(("out.weight", "down.weight"))
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.n_layers) if adds else 0.02)
 
-    def forward(
-        self, ids: torch.Tensor, *, cache: list[KeyValueCache] | None = None
-    ) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, *, cache: Cache | None = None) -> torch.Tensor:
         """Return logits (B, T, vocab_size) of the token after each of ids (B, T).
 
         With a cache (new_cache), ids are those since the last call.
         """
         return F.linear(self.states(ids, cache=cache), self.tokens.weight)
 
-    def states(
-        self, ids: torch.Tensor, *, cache: list[KeyValueCache] | None = None
-    ) -> torch.Tensor:
+    def states(self, ids: torch.Tensor, *, cache: Cache | None = None) -> torch.Tensor:
         """Return the hidden states (B, T, d_model) that the logits are computed from."""
-        past = cache[0].length if cache else 0
+        past, n = cache[0].length if cache else 0, len(self.positions.weight)
         end = past + ids.shape[1]
-        if end > len(self.positions.weight):
-            raise ValueError(
-                f"the model has {len(self.positions.weight)} positions, the sequence needs {end}"
-            )
+        if end > n:
+            raise ValueError(f"the model has {n} positions, the sequence needs {end}")
         x = self.dropout(self.tokens(ids) + self.positions.weight[past:end])  # (B, T, d_model)
         for i, layer in enumerate(self.layers):
             x = layer(x, is_causal=True, cache=cache[i] if cache else None)
         return self.final_norm(x)
 
-    def new_cache(self) -> list[KeyValueCache]:
+    def new_cache(self) -> Cache:
         """Return an empty cache for each layer."""
         return [KeyValueCache() for _ in self.layers]
 

@@ -59,11 +59,9 @@ class Seq2Seq(nn.Module):
         )
 
     def _embed(self, embedding: nn.Embedding, ids: torch.Tensor, past: int = 0) -> torch.Tensor:
-        end = past + ids.shape[1]
-        if end > len(self.positions):
-            raise ValueError(
-                f"the model has {len(self.positions)} positions, the sequence needs {end}"
-            )
+        end, n = past + ids.shape[1], len(self.positions)
+        if end > n:
+            raise ValueError(f"the model has {n} positions, the sequence needs {end}")
         vectors = embedding(ids) * math.sqrt(embedding.embedding_dim)
         return self.dropout(vectors + self.positions[past:end])
 
