@@ -109,7 +109,8 @@ def test_a_step_equals_autograd(buckets, monkeypatch):
     learned = trainer.inputs.table
     learned.vectors.normal_()
     trainer.outputs.vectors.normal_()
-    blocks, together = next(trainer.subsample(0).batches(2))
+    ids, sentence, order = trainer.subsample(0)
+    blocks, together = trainer.windows(ids, sentence, order[:2])
     table = learned.vectors.clone().double().requires_grad_()
     squares = learned.squares.clone().double()
     outputs = trainer.outputs.vectors.clone().double()
