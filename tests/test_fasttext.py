@@ -47,12 +47,12 @@ def test_the_ngrams_of_where_are_those_of_the_paper():
 
 @pytest.mark.parametrize(("min_n", "max_n"), [(3, 6), (2, 4), (1, 3), (30, 40)])
 def test_buckets_are_those_of_a_slow_loop_and_of_gensim(min_n, max_n):
+    ours = [sorted(h % fasttext.BUCKETS for h in ngram_hashes(w, min_n, max_n)) for w in WORDS]
+    for word, found in zip(WORDS, ours, strict=True):
+        assert found == sorted(fnv(g) % fasttext.BUCKETS for g in slow_ngrams(word, min_n, max_n))
     library = pytest.importorskip("gensim.models.fasttext", reason="gensim is not installed")
-    for word in WORDS:
-        ours = sorted(h % fasttext.BUCKETS for h in ngram_hashes(word, min_n, max_n))
-        slow = [fnv(gram) % fasttext.BUCKETS for gram in slow_ngrams(word, min_n, max_n)]
-        assert ours == sorted(slow), word
-        assert ours == sorted(library.ft_ngram_hashes(word, min_n, max_n, fasttext.BUCKETS)), word
+    for word, found in zip(WORDS, ours, strict=True):
+        assert found == sorted(library.ft_ngram_hashes(word, min_n, max_n, fasttext.BUCKETS))
 
 
 # -------------------------------------------------------------------------------------- the rows
@@ -109,7 +109,8 @@ def test_a_step_equals_autograd(buckets, monkeypatch):
     learned = trainer.inputs.table
     learned.vectors.normal_()
     trainer.outputs.vectors.normal_()
-    blocks, together = next(trainer.subsample(0).batches(2))
+    ids, sentence, order = trainer.subsample(0)
+    blocks, together = trainer.windows(ids, sentence, order[:2])
     table = learned.vectors.clone().double().requires_grad_()
     squares = learned.squares.clone().double()
     outputs = trainer.outputs.vectors.clone().double()

@@ -239,10 +239,10 @@ def test_a_step_equals_autograd(window, monkeypatch):
     trainer = word2vec.Trainer(corpus, 6, window, 3, 0, CPU)
     trainer.inputs.vectors.normal_()
     trainer.outputs.vectors.normal_()
-    text = trainer.subsample(0)
-    assert sorted(text.order.tolist()) == list(range(math.ceil(sum(lengths) / BLOCK)))
-    assert text.n_words == sum(lengths)
-    for blocks, (words, together) in zip(text.order.split(2), text.batches(2), strict=True):
+    ids, sentence, order = trainer.subsample(0)
+    assert sorted(order.tolist()) == list(range(math.ceil(sum(lengths) / BLOCK)))
+    for blocks in order.split(2):
+        words, together = trainer.windows(ids, sentence, blocks)
         before = {name: [t.clone() for t in pair] for name, pair in state(trainer).items()}
         value, reach, pick = recorded_step(trainer, words, together, 0.3, monkeypatch)
         assert set(reach.unique().tolist()) <= set(range(1, window + 1))
@@ -257,6 +257,14 @@ def test_a_step_equals_autograd(window, monkeypatch):
             assert torch.equal(table[unused], before[name][0][unused])
 
 
+def test_all_windows_are_equally_likely(monkeypatch):
+    trainer = word2vec.Trainer(own_ids([64] * 100), 2, 5, 1, 0, CPU)
+    words, together = trainer.windows(*trainer.subsample(0))
+    _, reach, _ = recorded_step(trainer, words, together, 0.1, monkeypatch)
+    found = torch.bincount(reach.ravel(), minlength=6)[1:]
+    assert found.sum() == 6400 and ((found - 1280).abs() < 4.5 * 32).all()
+
+
 def trainer_for(corpus):
     return word2vec.Trainer(corpus, 2, 2, 5, 0, CPU)
 
@@ -264,20 +272,20 @@ def trainer_for(corpus):
 @pytest.mark.parametrize("size", [1, 2, 99])
 def test_an_epoch_visits_every_word_once(size):
     corpus = own_ids([3, 50, 1, 7, 30])
-    text = trainer_for(corpus).subsample(0)
+    trainer = trainer_for(corpus)
+    ids, sentence, order = trainer.subsample(0)
     centers = []
-    for words, together in text.batches(size):
+    for words, together in (trainer.windows(ids, sentence, b) for b in order.split(size)):
         assert words.shape == (len(words), BLOCK + 4)
         assert together.shape == (len(words), BLOCK, BLOCK + 4)
         centers += words[:, 2:-2][together.any(2)].tolist()
     assert sorted(centers) == list(range(91))
-    assert text.n_words == 91
 
 
 def test_words_keep_their_sentence_when_others_are_left_out():
     corpus = corpus_of([[i + 1, 0, 0, i + 1] for i in range(500)])
-    text = trainer_for(corpus).subsample(1e-3)
-    ids, sentence = (t[2 : 2 + text.n_words] for t in (text.ids, text.sentence))
+    ids, sentence, _ = trainer_for(corpus).subsample(1e-3)
+    ids, sentence = ids[sentence >= 0], sentence[sentence >= 0]
     assert 0 < (ids == 0).sum() < 200 and (ids > 0).sum() == 1000
     assert torch.equal(sentence[ids > 0], ids[ids > 0] - 1)
     assert (sentence.diff() >= 0).all()

@@ -1,7 +1,6 @@
 """The data of BERT's pre-training: pairs of sentences, and tokens masked for the model to predict.
 
-Everything random is drawn afresh in each epoch: the partner of a sentence, the order of the pairs,
-the tokens to mask. All of it is made for a whole batch at once, on arrays.
+Partners, order and masks are drawn afresh in each epoch, for a whole batch at once, on arrays.
 """
 
 from __future__ import annotations
@@ -66,8 +65,9 @@ class Documents:
             raise ValueError(f"expected a vocabulary with {SPECIALS}, got one without {missing}")
         paragraphs = split_sentences(text.replace("<unk>", "[UNK]"))
         lines = "\n".join(chain.from_iterable(paragraphs))
-        options = {"min_freq": min_freq, "specials": SPECIALS, "unk": "[UNK]", "vocab": vocab}
-        corpus = Corpus.from_text(lines, **options)
+        corpus = Corpus.from_text(
+            lines, min_freq=min_freq, specials=SPECIALS, unk="[UNK]", vocab=vocab
+        )
         bounds = np.cumsum([0, *map(len, paragraphs)])
         return cls(corpus.ids, corpus.offsets, bounds, corpus.vocab)
 
@@ -90,9 +90,6 @@ class SentencePairs:
     next sentence, nor one that could become a copy when pairs are shortened to `room` tokens.
     A pair whose first sentence is all [UNK], as far as it is sure to be kept, is left out: a batch
     of such pairs would have nothing to predict, and a masked-LM loss of NaN.
-
-    Attributes:
-        first, second: (n_pairs,) the indices of sentences.
     """
 
     def __init__(self, documents: Documents, room: int):
@@ -102,7 +99,7 @@ class SentencePairs:
         counts = np.diff(documents.paragraphs)
         self.paragraph = np.repeat(np.arange(len(counts)), counts)  # (S,)
         together = self.paragraph[1:] == self.paragraph[:-1]
-        self.first = np.flatnonzero(together & predictable[:-1])
+        self.first = np.flatnonzero(together & predictable[:-1])  # (n_pairs,) indices of sentences
         self.second = self.first + 1
         # No sentence is cut below half the room: two that differ up to there stay different.
         seen: dict[bytes, int] = {}

@@ -8,7 +8,6 @@ row: the buckets that no word uses have none, and memory does not grow with thei
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -47,13 +46,8 @@ def ngram_hashes(word: str, min_n: int, max_n: int) -> list[int]:
 class Subwords:
     """The rows that a word's vector is the mean of: its n-grams' by bucket, and one of its own.
 
-    Attributes:
-        rows: their number.
-        row_of_bucket: the row of each bucket in use.
-        row_of_word: (n_words,) the row that only this word has.
-        members, owners, weights: (n,) a row, a word that has it, and its weight in that word's
-            mean; in order of the words.
-        offsets: (n_words + 1,) where each word's members start.
+    `members`, `owners` and `weights` (n,) are a row, a word that has it, and its weight in the mean
+    of that word; in order of the words, whose members start at `offsets` (n_words + 1,).
     """
 
     def __init__(self, words: list[str], min_n: int, max_n: int, buckets: int):
@@ -141,16 +135,6 @@ def train(
     return FastText(*vectors, losses, *speeds, subwords, table)
 
 
-class _Parts(NamedTuple):
-    """What some words of a batch are made of, one word after the other."""
-
-    index: Tensor  # the shape of the ids looked up: each id's index among the different words
-    rows: Tensor  # (n,) a row of the table
-    weights: Tensor  # (n,) its weight in the mean of a word
-    owners: Tensor  # (n,) the index of that word
-    starts: Tensor  # (n_different,) where each word's rows start
-
-
 class SubwordTable:
     """Word vectors that are means of rows, for `word2vec.Trainer` in place of its plain table."""
 
@@ -160,11 +144,12 @@ class SubwordTable:
         self.weights = torch.from_numpy(subwords.weights).to(vectors.device)
         self.offsets = torch.from_numpy(subwords.offsets).to(vectors.device)
 
-    def look_up(self, ids: Tensor) -> tuple[Tensor, _Parts]:
-        """Return the vectors of words, ids.shape + (dim,), and what they are made of."""
-        words, index = ids.unique(return_inverse=True)
+    def look_up(self, ids: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the vectors of words, ids.shape + (dim,), and what `ascend` is to be told."""
+        words, index = ids.unique(return_inverse=True)  # each different word once
         size = self.offsets[words + 1] - self.offsets[words]
         starts = size.cumsum(0) - size
+        # For each row of each word: the word, the row, its weight in the word's mean.
         owners = torch.repeat_interleave(torch.arange(len(words), device=ids.device), size)
         within = torch.arange(len(owners), device=ids.device) - starts[owners]
         member = self.offsets[words][owners] + within
@@ -172,17 +157,17 @@ class SubwordTable:
         means = F.embedding_bag(
             rows, self.table.vectors, starts, mode="sum", per_sample_weights=weights
         )
-        return means[index], _Parts(index, rows, weights, owners, starts)
+        return means[index], (index, rows, weights, owners, starts)
 
-    def ascend(self, parts: _Parts, gradient: Tensor, lr: float) -> None:
+    def ascend(self, parts: tuple[Tensor, ...], gradient: Tensor, lr: float) -> None:
         """Add to the rows of the words looked up their gradient, ids.shape + (dim,)."""
-        by_word = gradient.new_zeros(len(parts.starts), gradient.shape[-1])
-        by_word.index_add_(0, parts.index.reshape(-1), gradient.reshape(-1, gradient.shape[-1]))
-        rows, order = parts.rows.sort()  # all words of one row side by side
+        index, rows, weights, owners, starts = parts
+        by_word = gradient.new_zeros(len(starts), gradient.shape[-1])
+        by_word.index_add_(0, index.reshape(-1), gradient.reshape(-1, gradient.shape[-1]))
+        rows, order = rows.sort()  # all words of one row side by side
         rows, times = rows.unique_consecutive(return_counts=True)
         starts = times.cumsum(0) - times
-        weights = parts.weights[order]
         by_row = F.embedding_bag(
-            parts.owners[order], by_word, starts, mode="sum", per_sample_weights=weights
+            owners[order], by_word, starts, mode="sum", per_sample_weights=weights[order]
         )
         self.table.ascend(rows, by_row, lr)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -160,26 +159,6 @@ class Table:
         self.vectors.index_add_(0, rows, gradient * scale[:, None])
 
 
-@dataclass
-class _Text:
-    """The words of one epoch, padded so that every block has its whole window on both sides."""
-
-    ids: Tensor  # (window + n_blocks * BLOCK + window,)
-    sentence: Tensor  # the same shape; negative in the padding
-    window: int
-    n_words: int
-    order: Tensor  # (n_blocks,) the order in which the blocks are visited
-
-    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield words (n, BLOCK + 2 window) and which two share a sentence (n, BLOCK, same)."""
-        span = torch.arange(BLOCK + 2 * self.window, device=self.ids.device)
-        for blocks in self.order.split(size):
-            positions = blocks[:, None] * BLOCK + span
-            sentence = self.sentence[positions]
-            center = sentence[:, self.window : -self.window, None]
-            yield self.ids[positions], (center == sentence[:, None, :]) & (center >= 0)
-
-
 class Trainer:
     """A text, the embedding tables of both sides, and the steps that change them by the text."""
 
@@ -218,23 +197,29 @@ class Trainer:
         n_words, n_centers, losses = len(self.ids), 0, []
         start = time.perf_counter()
         for epoch in tqdm(range(epochs), unit="epoch", disable=not shown):
-            text = self.subsample(subsample)
-            steps, reported = math.ceil(len(text.order) / (batch // BLOCK)), []
-            for step, (words, together) in enumerate(text.batches(batch // BLOCK)):
-                now = lr * (1 - (epoch + step / steps) / epochs)
-                report = step % max(steps // 100, 1) == 0
-                loss = self.step(words, together, now, report)
+            ids, sentence, order = self.subsample(subsample)
+            steps, reported = order.split(batch // BLOCK), []
+            for step, blocks in enumerate(steps):
+                now = lr * (1 - (epoch + step / len(steps)) / epochs)
+                report = step % max(len(steps) // 100, 1) == 0
+                loss = self.step(*self.windows(ids, sentence, blocks), now, report)
                 reported += [loss] if report else []
             # Read once an epoch, so that no step on a GPU waits for the one before.
             losses += torch.stack(reported).tolist()
             if not np.isfinite(losses).all():
                 raise FloatingPointError(f"the loss is no longer a number; lower lr={lr}")
-            n_centers += text.n_words
+            n_centers += int((sentence >= 0).sum())
         seconds = time.perf_counter() - start
         return losses, epochs * n_words / seconds, n_centers / seconds
 
-    def subsample(self, threshold: float) -> _Text:
-        """Return the words of a fresh epoch, frequent ones thinned out, blocks in random order."""
+    def subsample(self, threshold: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the words of a fresh epoch, frequent ones thinned out, and a random order.
+
+        Returns:
+            ids: (window + n_blocks * BLOCK + window,), so that every block has its whole window.
+            sentence: the same shape, each word's sentence; negative in the padding.
+            order: (n_blocks,) in which the blocks are visited.
+        """
         ids, sentence, device = self.ids, self.sentence, self.ids.device
         if threshold:
             keep = torch.from_numpy(keep_probability(self.counts, threshold)).float().to(device)
@@ -245,8 +230,15 @@ class Trainer:
         n_blocks = math.ceil(len(ids) / BLOCK)
         padding = (self.window, self.window + n_blocks * BLOCK - len(ids))
         order = torch.randperm(n_blocks, generator=self.rng, device=device)
-        sentence = F.pad(sentence, padding, value=-1)
-        return _Text(F.pad(ids, padding), sentence, self.window, len(ids), order)
+        return F.pad(ids, padding), F.pad(sentence, padding, value=-1), order
+
+    def windows(self, ids: Tensor, sentence: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Return words (n, BLOCK + 2 window) and which two share a sentence (n, BLOCK, same)."""
+        span = torch.arange(BLOCK + 2 * self.window, device=ids.device)
+        positions = blocks[:, None] * BLOCK + span
+        around = sentence[positions]
+        center = around[:, self.window : -self.window, None]
+        return ids[positions], (center == around[:, None, :]) & (center >= 0)
 
     def step(self, words: Tensor, together: Tensor, lr: float, report: bool) -> Tensor | None:
         """Change the vectors by one batch of blocks; return the mean loss, (), if `report`."""
