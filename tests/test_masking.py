@@ -487,9 +487,8 @@ def test_the_training_loop_takes_the_batches(toy):
         return torch.nn.functional.cross_entropy(logits, batch.targets)
 
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    history = fit(model, batches, loss, epochs=2, optimizer=optimizer, device="cpu", seed=0)
-    n_pairs = len(toy.sentences) - len(toy.paragraphs)
-    assert history.items == [n_pairs, n_pairs] and history.losses[-1] < history.losses[0]
+    history = fit(model, batches, loss, epochs=2, optimizer=optimizer, device="cpu")
+    assert history.losses[-1] < history.losses[0]
 
 
 # --------------------------------------------------------------------------------- real text
