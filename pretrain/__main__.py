@@ -42,17 +42,17 @@ def read_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--dropout", type=_from(0, float, below=1), default=0.0)
     add("--steps", type=_from(1), default=600)
     add("--batch", type=_from(1), default=32, help="windows of a step, of all processes together")
-    share = "windows that a device takes at once; default: its share"
-    add("--micro-batch", type=_from(1), help=share)
+    add("--micro-batch", type=_from(1), help="windows that a device takes at once; default: all")
     add("--lr", type=_from(0, float), default=2e-3)
     add("--warmup", type=_from(0), help="steps; default: a twentieth")
     add("--weight-decay", type=_from(0, float), default=0.1)
-    share = "fraction of the text, its end, for validation"
-    add("--valid", type=_from(0, float, below=1), default=0.05, help=share)
+    valid = "fraction of the text, its end, for validation"
+    add("--valid", type=_from(0, float, below=1), default=0.05, help=valid)
     add("--save-every", type=_from(1), default=50, help="steps")
     add("--precision", choices=("no", "bf16", "fp16"), help="default: the best of the device")
     add("--recompute", action="store_true", help="keep fewer activations, compute them again")
-    add("--fsdp", action="store_true", help="divide the weights among the processes")
+    fsdp = "with --plan: divide the weights; a run does under `accelerate launch --use_fsdp`"
+    add("--fsdp", action="store_true", help=fsdp)
     add("--seed", type=_from(0), default=0)
     add("--plan", action="store_true", help="say what the run costs, and do not train")
     add("--card", choices=plan.CARDS, help="with --plan: on this card, on paper")
@@ -67,7 +67,6 @@ def read_options(arguments: list[str] | None = None) -> argparse.Namespace:
         new = torch.cuda.get_device_capability() >= (8, 0)
         options.precision = "bf16" if new else "fp16"
     options.precision = options.precision or "no"
-    # This is how `accelerate launch --use_fsdp` says so.
     options.fsdp |= os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     return options
 

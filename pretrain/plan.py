@@ -47,29 +47,29 @@ class Plan:
     def text(self, memory: float, where: str) -> str:
         """Return the plan in lines, with what speaks against it on devices with so many bytes."""
         needed = self.state_bytes + self.activation_bytes
-        text = (
+        lines = [
             f"{self.parameters:,} parameters; {self.tokens:,} tokens to read, {self.passes:.1f} "
-            f"passes over the text ({self.chinchilla_tokens:,} by Chinchilla's rule)\n"
+            f"passes over the text ({self.chinchilla_tokens:,} by Chinchilla's rule)",
             f"memory of each device: {_bytes(self.state_bytes)} for weights, gradients and "
-            f"optimizer, about {_bytes(self.activation_bytes)} for activations\n"
-            f"work: {self.flop:.2e} FLOP, about {duration(self.seconds)} on {where}"
-        )
+            f"optimizer, about {_bytes(self.activation_bytes)} for activations",
+            f"work: {self.flop:.2e} FLOP, about {duration(self.seconds)} on {where}",
+        ]
         if needed > memory:
-            text += (
-                f"\nnote: this run needs {_bytes(needed)} of a device's {_bytes(memory)}: take a "
+            lines.append(
+                f"note: this run needs {_bytes(needed)} of a device's {_bytes(memory)}: take a "
                 "smaller --micro-batch, --recompute or --fsdp"
             )
         if self.passes > 4:
-            text += (
-                f"\nnote: this run reads the text {self.passes:.1f} times: beyond about 4 it "
-                "learns little"
+            lines.append(
+                f"note: this run reads the text {self.passes:.1f} times: beyond about 4 it learns "
+                "little"
             )
         if self.tokens < self.chinchilla_tokens / 2:
-            text += (
-                f"\nnote: this run reads {self.tokens / self.parameters:.1f} tokens a parameter: "
-                "by Chinchilla's rule of 20 a smaller model would become better in the same time"
+            lines.append(
+                f"note: this run reads {self.tokens / self.parameters:.1f} tokens a parameter: by "
+                "Chinchilla's rule of 20 a smaller model would become better in the same time"
             )
-        return text
+        return "\n".join(lines)
 
 
 def make_plan(
@@ -89,7 +89,7 @@ def make_plan(
     kept = depth * layer if not options.recompute else depth * 4 * d + layer
     predicted = 0.15 if isinstance(config, BertConfig) else 1
     logits = predicted * config.vocab_size * (2 + 4 + 4 if half else 4 + 4)
-    copies = 2 * parameters if half else 0  # of the weights in 16 bits
+    copies = 2 * parameters if half and not options.fsdp else 0  # of the weights in 16 bits
     return Plan(
         parameters=parameters,
         tokens=seen,

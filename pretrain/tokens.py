@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import hashlib
-import io
 import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -23,7 +22,7 @@ SPECIALS = {"gpt": ["<|endoftext|>"], "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]
 # What a tokenizer may call the token between two documents.
 ENDS = {"gpt": ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"], "bert": ["[SEP]"]}
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-BLOCK = 2**20  # bytes of a file that are read at once
+BLOCK = 2**20  # characters, or bytes, of a file that are read at once
 PIECE = 2**13  # characters that the tokenizer gets as one text
 GROUP = 256  # pieces that are encoded together, on all cores
 FOR_TOKENIZER = 12_000  # pieces from which a tokenizer is learned: 100 MB
@@ -53,14 +52,17 @@ def read_texts(paths: Sequence[Path], field: str = "text") -> Iterator[str | Non
         ValueError: for a file that is missing, damaged, not UTF-8 text, or has no such field.
     """
     for path in paths:
+        opened = gzip.open if path.suffix.lower() == ".gz" else open
         try:
-            if path.name.lower().removesuffix(".gz").endswith(JSON_LINES):
-                for text in _records(path, field):
-                    yield from _pieces([text])
+            with opened(path, "rt", encoding="utf-8-sig") as file:
+                if path.name.lower().removesuffix(".gz").endswith(JSON_LINES):
+                    for number, line in enumerate(file, 1):
+                        if line.strip():
+                            yield from _pieces([_record(line, f"{path}, line {number}", field)])
+                            yield None
+                else:
+                    yield from _pieces(_blocks(file, path))
                     yield None
-            else:
-                yield from _pieces(_characters(path))
-                yield None
         except FileNotFoundError:
             raise ValueError(f"there is no file {path}") from None
         except UnicodeDecodeError as error:
@@ -69,42 +71,23 @@ def read_texts(paths: Sequence[Path], field: str = "text") -> Iterator[str | Non
             raise ValueError(f"{path} is damaged: {error}") from error
 
 
-def _characters(path: Path) -> Iterator[str]:
-    """Yield the text of a file in blocks, without a byte order mark, with \\n as line end."""
-    utf8 = codecs.getincrementaldecoder("utf-8-sig")()
-    decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
-    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-        while block := file.read(BLOCK):
-            if b"\0" in block:
-                raise ValueError(f"{path} is not a text: it has a zero byte")
-            yield decoder.decode(block)
-    yield decoder.decode(b"", final=True)
+def _blocks(file: TextIO, path: Path) -> Iterator[str]:
+    while block := file.read(BLOCK):
+        if "\0" in block:
+            raise ValueError(f"{path} is not a text: it has a zero byte")
+        yield block
 
 
-def _records(path: Path, field: str) -> Iterator[str]:
-    for number, line in enumerate(_lines(_characters(path)), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{path} is damaged: line {number} is not JSON: {error}") from error
-        found = record.get(field) if isinstance(record, dict) else None
-        if not isinstance(found, str):
-            has = f"fields {sorted(record)}" if isinstance(record, dict) else "no record"
-            raise ValueError(f"{path}, line {number}: no text in field {field!r}; it has {has}")
-        yield SURROGATES.sub("\ufffd", found)
-
-
-def _lines(blocks: Iterable[str]) -> Iterator[str]:
-    parts = []
-    for block in blocks:
-        head, *others = block.split("\n")
-        parts.append(head)
-        for other in others:
-            yield "".join(parts)
-            parts = [other]
-    yield "".join(parts)
+def _record(line: str, where: str, field: str) -> str:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{where} is not JSON: {error}") from error
+    found = record.get(field) if isinstance(record, dict) else None
+    if not isinstance(found, str):
+        has = f"fields {sorted(record)}" if isinstance(record, dict) else "no record"
+        raise ValueError(f"{where}: no text in field {field!r}; it has {has}")
+    return SURROGATES.sub("\ufffd", found)
 
 
 def _pieces(blocks: Iterable[str]) -> Iterator[str]:

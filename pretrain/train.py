@@ -91,6 +91,7 @@ class WithLoss(nn.Module):
     """A model whose forward pass returns its loss in nats, as Trainer expects it."""
 
     accepts_loss_kwargs = True  # Trainer then passes num_items_in_batch
+    _no_split_modules = ["TransformerBlock"]  # what FSDP divides among the processes, one by one
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -263,8 +264,8 @@ def _run(options: Namespace, state: PartialState, work: Path) -> dict[str, float
     device, n = state.device, state.num_processes
     if options.precision == "fp16" and device.type == "cpu":
         raise ValueError("--precision fp16 needs a GPU: take bf16 or no")
-    if options.fsdp and device.type == "cpu":
-        raise ValueError("--fsdp needs GPUs: Accelerate divides no weights among processes on CPUs")
+    if options.fsdp and (device.type == "cpu" or not os.environ.get("ACCELERATE_USE_FSDP")):
+        raise ValueError("--fsdp needs GPUs, and `accelerate launch --use_fsdp -m pretrain …`")
     size = plan.micro_batch(options, n)
     with state.main_process_first():
         _check_options(options, work / "options.json")
@@ -288,11 +289,10 @@ def _run(options: Namespace, state: PartialState, work: Path) -> dict[str, float
 
     profile.set_seed(options.seed)
     model = plan.new_model(config)
-    blocks = plan.layers(model)
     if options.recompute:
-        for layer in blocks:
+        for layer in plan.layers(model):
             layer.forward = partial(_recomputed, layer, layer.forward)
-    arguments = _arguments(options, size, n, type(blocks[0]).__name__)
+    arguments = _arguments(options, size, n)
     given = {"train_dataset": data, "eval_dataset": valid, "callbacks": [report]}
     trainer = WindowTrainer(WithLoss(model), arguments, **given)
     trainer.options = options
@@ -310,15 +310,8 @@ def _run(options: Namespace, state: PartialState, work: Path) -> dict[str, float
     return {"valid": loss, "tokens/s": report.tokens / max(report.seconds, 1e-9)}
 
 
-def _arguments(options: Namespace, size: int, processes: int, block: str) -> TrainingArguments:
-    if options.fsdp:  # as `accelerate launch --use_fsdp` sets them; what that has set is kept
-        wrap = {
-            "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-            "FSDP_TRANSFORMER_CLS_TO_WRAP": block,
-        }
-        for name, value in {"FSDP_VERSION": "2", **wrap, "ACCELERATE_USE_FSDP": "true"}.items():
-            os.environ.setdefault(name, value)
-    every = {"logging": "steps", "eval": "steps", "save": "steps"}
+def _arguments(options: Namespace, size: int, processes: int) -> TrainingArguments:
+    every = ("logging", "eval", "save")
     arguments = TrainingArguments(
         str(options.out / "run" / "checkpoints"),
         max_steps=options.steps,
@@ -333,7 +326,7 @@ def _arguments(options: Namespace, size: int, processes: int, block: str) -> Tra
         fp16=options.precision == "fp16",
         seed=options.seed,
         use_cpu=profile.device().type == "cpu",
-        **{f"{name}_strategy": when for name, when in every.items()},
+        **{f"{name}_strategy": "steps" for name in every},
         **{f"{name}_steps": options.save_every for name in every},
         save_total_limit=2,
         logging_nan_inf_filter=False,
@@ -358,7 +351,8 @@ def _check_options(options: Namespace, path: Path) -> None:
                 f"{options.out} holds a run with {option} {was}, not {given}: go on with that, or "
                 "give another --out"
             )
-    tokens.write_json(path, {name: getattr(options, name) for name in KEPT})
+    if not path.exists():
+        tokens.write_json(path, {name: getattr(options, name) for name in KEPT})
 
 
 def _tokenizer(options: Namespace, paths: list[Path], work: Path):
