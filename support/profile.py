@@ -42,8 +42,12 @@ def settings(*, real: bool = True, **values: Any) -> Any:
     """
     chosen = _chosen("settings", values, PROFILES.index(name() if real else "smoke"))
     origin = "" if real or name() == "smoke" else " (smoke's values, as the real data are missing)"
-    shown = ", ".join(f"{key}={value!r}" for key, value in chosen.items())
-    print(fill(f"{name()}{origin}: {shown}", 80, subsequent_indent="  "))
+    # No line ends within a setting.
+    items = [f"{key} {_shown(value)}".replace(" ", "\xa0") for key, value in chosen.items()]
+    lines = fill(
+        f"{name()}{origin}: {', '.join(items)}", 80, subsequent_indent="  ", break_on_hyphens=False
+    )
+    print(lines.replace("\xa0", " "))
     return make_dataclass("Settings", chosen, frozen=True)(**chosen)
 
 
@@ -59,6 +63,13 @@ def _chosen(setting: str, value: Any, column: int) -> Any:
             f"{len(value)}: {value!r}; write a sequence as a list"
         )
     return value[column]
+
+
+def _shown(value: Any) -> str:
+    """Return a setting as a reader would write it: 8,192 for 8192, a dictionary by its keys."""
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{key} {_shown(item)}" for key, item in value.items()) + ")"
+    return f"{value:,}" if type(value) is int and abs(value) >= 1_000 else str(value)
 
 
 def device() -> torch.device:
@@ -82,7 +93,7 @@ def bf16_is_faster() -> bool:
         return False
 
     # No random numbers: those that a notebook draws must not depend on this measurement.
-    x = torch.full((4096, 256), 0.1, device=device())
+    x = torch.full((1024, 256), 0.1, device=device())
     weight = torch.full((256, 1024), 0.1, device=device(), requires_grad=True)
     seconds: dict[bool, float] = {False: math.inf, True: math.inf}
     for on in [False, True] * 4:  # the first turn of each warms up

@@ -21,8 +21,7 @@ SAFE = {
     "use_safetensors": (True, set()),
 }
 # (file, what): why it may be there.
-ALLOWED: dict[tuple[str, str], str] = {
-}
+ALLOWED: dict[tuple[str, str], str] = {}
 
 
 def dangers(source: str) -> list[str]:

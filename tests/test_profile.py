@@ -34,16 +34,19 @@ def test_settings_are_the_profile_s_and_are_printed(monkeypatch, capsys):
     monkeypatch.setenv("PRETRAIN_PROFILE", "laptop")
     chosen = profile.settings(epochs=(1, 5, 20), rate=0.1, sizes=([1], [2, 30_000], []), run=None)
     assert (chosen.epochs, chosen.rate, chosen.sizes, chosen.run) == (5, 0.1, [2, 30_000], None)
-    assert capsys.readouterr().out == "laptop: epochs=5, rate=0.1, sizes=[2, 30000], run=None\n"
+    assert capsys.readouterr().out == "laptop: epochs 5, rate 0.1, sizes [2, 30000], run None\n"
     group = profile.settings(run=dict(epochs=(1, 5, 20), rate=0.1, widths=[1, 2]))
     assert group.run == dict(epochs=5, rate=0.1, widths=[1, 2])
+    profile.settings(shape=dict(width=64, deep=True), images=20_000, text="valid")
+    shown = capsys.readouterr().out.splitlines()[-1]
+    assert shown == "laptop: shape (width 64, deep True), images 20,000, text valid"
 
 
 def test_without_the_real_data_settings_are_those_of_smoke(monkeypatch, capsys):
     monkeypatch.setenv("PRETRAIN_PROFILE", "gpu")
     assert profile.settings(epochs=(1, 5, 20), real=False).epochs == 1
     said = capsys.readouterr().out
-    assert said == "gpu (smoke's values, as the real data are missing): epochs=1\n"
+    assert said == "gpu (smoke's values, as the real data are missing): epochs 1\n"
     assert profile.settings(epochs=(1, 5, 20), real=True).epochs == 20
 
 

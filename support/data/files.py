@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import os
 import tempfile
 import zlib
@@ -177,15 +176,6 @@ def whole_file(path: str | os.PathLike) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def read_json(path: Path) -> dict:
-    """Return what a file of ours holds; ValueError, which says what to do, if it is damaged."""
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        reason = "remove it and try again; only what it says is lost"
-        raise ValueError(f"{path} is damaged ({error}): {reason}") from error
 
 
 def _own_files(files: Sequence[DataFile], packed: bool) -> list[Path]:
