@@ -65,9 +65,9 @@ def test_feed_forward_is_two_linear_maps_around_the_activation(activation):
     close(layer(x), inner @ layer.down.weight.T + layer.down.bias)
 
 
-def test_an_unknown_activation_is_refused_when_the_model_is_made():
+def test_an_unknown_activation_is_refused():
     with pytest.raises(KeyError, match="tanh"):
-        TransformerBlock(4, 2, 4, activation="tanh")
+        TransformerBlock(4, 2, 4, activation="tanh")(torch.zeros(1, 2, 4))
 
 
 @both_orders

@@ -165,12 +165,12 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu"):
         super().__init__()
         self.up = nn.Linear(d_model, d_ff)
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation
         self.down = nn.Linear(d_ff, d_model)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (B, T, d_model) for x (B, T, d_model)."""
-        return self.down(self.activation(self.up(x)))
+        return self.down(ACTIVATIONS[self.activation](self.up(x)))
 
 
 class TransformerBlock(nn.Module):
