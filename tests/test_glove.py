@@ -166,6 +166,7 @@ def test_the_same_seed_gives_the_same_vectors_and_another_seed_others():
     first, again = (glove.train(counts, dim=5, epochs=2, seed=3) for _ in range(2))
     other = glove.train(counts, dim=5, epochs=2, seed=4)
     np.testing.assert_array_equal(first.vectors.matrix, again.vectors.matrix)
+    np.testing.assert_array_equal(first.vectors.matrix, first.center + first.context)
     assert first.losses == again.losses
     assert np.abs(first.vectors.matrix - other.vectors.matrix).max() > 0.01
 
