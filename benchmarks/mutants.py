@@ -36,7 +36,7 @@ TIMEOUT = 300  # seconds: a mutant that makes a test hang is noticed, too
 def run_tests(tests: list[str], folder: Path) -> str:
     """Return the name of the first test that fails, or "" if all pass.
 
-    Raises: RuntimeError if pytest cannot run them.
+    Raises: RuntimeError if pytest cannot run them, as for a mutant that is no Python.
     """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     # No bytecode: a mutant of the same size in the same second would run as the code before it.
@@ -55,7 +55,7 @@ def run_tests(tests: list[str], folder: Path) -> str:
         return "a test that hangs"
     if process.returncode == 0:
         return ""
-    if found := re.search(r"^(?:FAILED|ERROR) (?:tests/)?([^\s[]+)", written, re.M):
+    if found := re.search(r"^(?:FAILED|ERROR) (?:tests/)?([^\s[]+::[^\s[]+)", written, re.M):
         return found[1]
     raise RuntimeError(f"pytest ended with {process.returncode}:\n{written[-2000:]}")
 
