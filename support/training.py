@@ -89,7 +89,6 @@ def fit(
         clip_norm: the largest norm that the gradient of all trained parameters may have.
         bf16: compute matrix products in bfloat16; see profile.bf16_is_faster().
         device: default profile.device().
-
     Raises:
         FloatingPointError: if a loss is not finite, before the step is taken.
         ValueError: if an epoch has no batches, as when a generator is used up.

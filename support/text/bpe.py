@@ -68,10 +68,8 @@ class BPETokenizer:
 
         Ids: the 256 bytes in the order of their symbols, then merges. There are fewer than
         `vocab_size` when no pair is left to merge.
-
         Raises:
             ValueError: `vocab_size` leaves no room for the bytes.
-
         Source: Sennrich et al. 2016, algorithm 1; order of ids and ties as in `tokenizers`.
         """
         symbols = sorted(_SYMBOLS)

@@ -93,15 +93,12 @@ def train(
     """Return vectors that lower the mean over pairs of ½ h(x) (w·c + b + b' - ln x)².
 
     The same seed gives the same vectors on one machine.
-
     Args:
         lr: the learning rate (Adam) at first; it falls linearly to 0.
         x_max, alpha: as in `weight`.
         blocks: steps an epoch; a step takes a block of rows and all columns.
-
     Raises:
         FloatingPointError: the cost is no longer a number.
-
     Source: Pennington et al. 2014, eq. 8; Kingma and Ba 2015.
     """
     size = len(counts.words)

@@ -122,10 +122,8 @@ def train(
         window, negatives, subsample: as in `skipgram_examples`.
         lr: the learning rate at first; it falls linearly to 0.
         batch: center words a step, at least 16.
-
     Raises:
         FloatingPointError: the loss is no longer a number.
-
     Source: Mikolov et al. 2013a, 2013b; AdaGrad by rows after Duchi et al. 2011.
     """
     device = torch.device(device or profile.device())
