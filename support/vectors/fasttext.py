@@ -110,7 +110,7 @@ def train(
     batch: int = 2048,
     seed: int = 0,
     device: torch.device | str | None = None,
-    progress: bool | None = None,
+    progress: bool = True,
 ) -> FastText:
     """Return word and n-gram vectors trained on a corpus by skip-gram with negative sampling.
 

@@ -88,7 +88,7 @@ def train(
     blocks: int = 64,
     seed: int = 0,
     device: torch.device | str | None = None,
-    progress: bool | None = None,
+    progress: bool = True,
 ) -> GloVe:
     """Return vectors that lower the mean over pairs of ½ h(x) (w·c + b + b' - ln x)².
 
@@ -111,8 +111,7 @@ def train(
     context = _Side(size, dim, bias=dim + 1, rng=rng, device=device)
     losses: list[float] = []
     steps_left = steps = epochs * len(batches)
-    shown = profile.progress_enabled() if progress is None else progress
-    for epoch in tqdm(range(epochs), unit="epoch", disable=not shown):
+    for epoch in tqdm(range(epochs), disable=not (progress and profile.progress_enabled())):
         cost = torch.zeros((), device=device)
         for i in torch.randperm(len(batches), generator=rng).tolist():
             now = lr * steps_left / steps
