@@ -130,7 +130,7 @@ BAD_TEXTS = [
     ("a.jsonl", b"", "no text"),
     ("a.txt", b"ab\0\1\2", "zero byte"),
     ("a.txt", "né".encode("latin-1") * 100, "not UTF-8 text"),
-    ("a.txt", "text".encode("utf-16"), "zero byte"),
+    ("a.txt", "text".encode("utf-16"), "not UTF-8 text"),
     ("a.txt", b"too short", "longer text"),
     ("a.txt", b"a few words . " * 20, "a window needs 17 tokens.* longer text"),
     ("a.txt.gz", gzip.compress(b"a text\n" * 9_000)[:-20], "damaged"),
@@ -331,6 +331,13 @@ def test_what_saves_memory_changes_nothing(text, alone, tmp_path, more):
     assert_same_losses(tmp_path / "m", alone)
 
 
+def test_windows_beyond_the_last_one_do_not_count_in_validation(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "VALIDATION", 10)
+    for size in ("8", "2"):
+        run(text, tmp_path / size, "--micro-batch", size, steps=3)
+    assert_same_losses(tmp_path / "8", tmp_path / "2")
+
+
 def test_zero_is_not_taken_for_not_given(text, tmp_path, monkeypatch):
     used = []
     real = train.warmup_cosine
@@ -366,6 +373,9 @@ def test_two_processes_do_what_one_does_and_one_goes_on_after_them(text, bert, t
 
 def test_a_killed_run_goes_on_bit_for_bit(text, tmp_path, capsys):
     """With dropout, and a terminal that lacks the characters of a sample."""
+    chinese = text.read_text().replace("e", "天")
+    text = tmp_path / "text.txt"
+    text.write_text(chinese, "utf-8")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     options = ["--dropout", "0.2"]
     run(text, whole, *options, steps=60)
@@ -396,13 +406,13 @@ def test_a_damaged_checkpoint_is_passed_over(text, alone, tmp_path, capsys):
     assert_same_losses(out, alone, atol=0)
 
 
-def test_processes_drop_different_units():
+def test_dropout_follows_from_seed_step_and_process():
     report = train.Report(Namespace(seed=1, batch=1, context=1), Namespace(flop=1, tokens=1), 1, 0)
-    drawn = set()
-    for rank, step in ((0, 0), (1, 0), (0, 1), (1, 1)):
+    drawn = []
+    for rank, step in [(0, 0), (1, 0), (0, 1), (1, 1)] * 2:
         report.on_step_begin(Namespace(process_index=rank), Namespace(global_step=step), None)
-        drawn.add(torch.rand(1).item())
-    assert len(drawn) == 4
+        drawn.append(torch.rand(1).item())
+    assert drawn[:4] == drawn[4:] and len(set(drawn)) == 4
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(text, tmp_path):
@@ -580,4 +590,4 @@ def test_the_planned_activations_are_those_that_pytorch_keeps(precision, model):
     measured = sum(storage.nbytes() for storage in kept.values())
     planned = plan.make_plan(config, options, 1, 1, 1).activation_bytes
     logits = (1 if model == "gpt" else 0.15) * 8 * 64 * 1_000 * 4  # and their gradient
-    assert planned - logits == pytest.approx(measured, rel=0.15)
+    assert planned - logits == pytest.approx(measured, rel=0.1)
