@@ -25,7 +25,7 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 BLOCK = 2**20  # characters, or bytes, of a file that are read at once
 PIECE = 2**13  # characters that the tokenizer gets as one text
 GROUP = 256  # pieces that are encoded together, on all cores
-FOR_TOKENIZER = 12_000  # pieces from which a tokenizer is learned: 100 MB
+FOR_TOKENIZER = 2_500  # pieces from which a tokenizer is learned: 20 million characters
 WORD_END = re.compile(r"(?s).*\S(?=[ \n])")
 SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can hold them, UTF-8 cannot
 RARE = "ⵣ𒀀ᐁ"  # characters that hardly any vocabulary holds
