@@ -173,8 +173,8 @@ def run(options: Namespace) -> float:
 
 def _run(options: Namespace, state: PartialState, work: Path) -> float:
     n = state.num_processes
-    if options.fsdp and state.device.type == "cpu":
-        raise ValueError("--fsdp needs GPUs: Accelerate divides no weights among processes on CPUs")
+    if state.device.type == "cpu" and (options.fsdp or options.precision == "fp16"):
+        raise ValueError("--fsdp and --precision fp16 need GPUs")
     size = plan.micro_batch(options, n)
     with state.main_process_first():
         paths, length = [Path(name) for name in options.text], options.context + 1
