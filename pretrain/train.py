@@ -325,7 +325,7 @@ def _arguments(options: Namespace, size: int, processes: int) -> TrainingArgumen
         bf16=options.precision == "bf16",
         fp16=options.precision == "fp16",
         seed=options.seed,
-        use_cpu=profile.device().type == "cpu",
+        use_cpu=PartialState().device.type == "cpu",
         **{f"{name}_strategy": "steps" for name in every},
         **{f"{name}_steps": options.save_every for name in every},
         save_total_limit=2,
