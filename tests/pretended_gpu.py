@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
+from unittest.mock import Mock, patch
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -157,10 +157,11 @@ class Generator(torch.Generator):
 @contextmanager
 def pretended_gpu() -> Iterator[None]:
     """Pretend that this machine has a GPU, and that the profile computes on it."""
+    answers = {"get_device_capability": (8, 0), "is_bf16_supported": True, "synchronize": None}
     with (
-        mock.patch.object(profile, "device", lambda: torch.device("cuda")),
-        mock.patch.object(torch, "Generator", Generator),
-        mock.patch.multiple(torch.cuda, is_bf16_supported=lambda: True, synchronize=lambda: None),
+        patch.object(profile, "device", lambda: torch.device("cuda")),
+        patch.object(torch, "Generator", Generator),
+        patch.multiple(torch.cuda, **{k: Mock(return_value=v) for k, v in answers.items()}),
         torch.backends.cudnn.flags(enabled=False),
         PretendedGpu(),
     ):
