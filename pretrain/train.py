@@ -230,7 +230,7 @@ def _arguments(options: Namespace, size: int, processes: int) -> TrainingArgumen
         bf16=options.precision == "bf16",
         fp16=options.precision == "fp16",
         seed=options.seed,
-        use_cpu=profile.device().type == "cpu",
+        use_cpu=PartialState().device.type == "cpu",
         **steps,
         save_total_limit=2,
         logging_nan_inf_filter=False,
