@@ -174,6 +174,13 @@ def test_tasks_are_read(give):
     give("sick/SICK.txt", head + "0\ta0\tb0\tNEUTRAL\tTRAIN\n1\ta1\tb1\tENTAILMENT\tTEST\n")
     assert tasks.sick().first == ["a0"] and tasks.sick("test").second == ["b1"]
     assert [tasks.sick(split).labels.tolist() for split in ("train", "test")] == [[1], [0]]
+    asked = {"question": " Who? ", "answers": [{"text": "Wu", "answer_start": 7}]}
+    paragraph = {"context": "It was Wu.", "qas": [asked]}
+    articles = [{"title": title, "paragraphs": [paragraph]} for title in "abcdef"]
+    give("squad/dev-v1.1.json", json.dumps({"data": articles}))
+    train, test = (tasks.squad(split).items for split in ("train", "test"))
+    assert [item.title for item in train] == [*"abcdf"]
+    assert test == [tasks.Question("e", "It was Wu.", "Who?", ("Wu",), (7,))]
     give("wnut17/wnut17train.conll", "Mr\tO\nWu\tB-person\n\nin\tO\nNew\tB-location\n\n")
     tagged = tasks.wnut17()
     assert tagged.words == [["Mr", "Wu"], ["in", "New"]]
@@ -181,11 +188,11 @@ def test_tasks_are_read(give):
 
 
 def test_chinese_texts_are_read(give, monkeypatch):
-    give("thucnews/train.head45000.txt", "一二\t3\n三 四\t0\n五\t9\n六\t1\n")
+    give("thucnews/train.head45000.txt", "一二\t3\n三\t四\t0\n五\t9\n六\t1\n")
     give("thucnews/dev.txt", "五\t9\n")
     give("thucnews/test.txt", "六\t2\n七\t2\n")
     titles = chinese.thucnews()
-    assert titles.texts == ["一二", "三 四"], "titles of dev and test are not trained on"
+    assert titles.texts == ["一二", "三\t四"], "titles of dev and test are not trained on"
     assert titles.labels.tolist() == [3, 0] and titles.classes[3] == "education"
     give("resume_ner/dev.char.bmes", "王 B-NAME\n明 E-NAME\n\n\n董 O\n")
     tagged = chinese.resume_ner("dev")
@@ -255,6 +262,10 @@ def test_embedded_tasks():
         items[split] = {*zip(pairs.first, pairs.second, strict=True), *answered}
         items[split] |= {tuple(words) for data in tagged for words in data.words}
     assert not items["train"] & items["test"]
+    texts, topics = datasets.toy_paragraphs("train")
+    own = [text for text, topic in zip(texts, topics, strict=True) if topic == 0]
+    six = [" ".join(own[:6]), " ".join(own[6:12])]
+    assert tasks.bbc(source="embedded").texts[:2] == six
 
 
 # What has no stand-in: a path, of a file or a folder, or None.
