@@ -116,10 +116,10 @@ def test_a_source_or_a_split_that_does_not_exist(load):
 
 
 def test_news_are_read_as_torchtext_reads_them(give):
-    rows = '"3","Oil, up","Oil at ""$50""\\\\a barrel"\n"1","Ünrest"," in\\the south "\n'
+    rows = '"3","Oil, up","Oil at ""$50""\\\\a barrel"\n"1","Ünrest"," in\\the\r\nsouth "\n'
     give("ag_news_csv/train.csv", rows)
     news = datasets.ag_news()
-    assert news.texts == ['Oil, up Oil at "$50"\\\\a barrel', "Ünrest  in\\the south "]
+    assert news.texts == ['Oil, up Oil at "$50"\\\\a barrel', "Ünrest  in\\the\r\nsouth "]
     assert news.labels.tolist() == [2, 0] and news.origin == "folder"
     give("ag_news_csv/test.csv", "".join(f'"{1 + i % 4}","t{i}","d"\n' for i in range(43)))
     train, test = (datasets.ag_news(split, small=True) for split in ("train", "test"))
@@ -235,17 +235,20 @@ def test_embedded_texts():
         lines = [text.splitlines() for text in texts]
         assert len(lines[0]) > 5 * len(lines[1]) > 0 and all(lines[0])
         assert len({tuple(part[:5]) for part in lines}) == 3, "no split begins like another"
-    assert len(datasets.ptb(source="embedded").text.split()) > 100_000
+    words = datasets.ptb(source="embedded").text
+    assert words == datasets.shakespeare(source="embedded").text and len(words.split()) > 100_000
     paragraph = datasets.wikitext2("valid", source="embedded").text.splitlines()[0]
     assert paragraph.count(" .") > 1, "a line of WikiText is a paragraph"
     train, test = (datasets.mnist(split, source="embedded") for split in ("train", "test"))
     assert (len(train.images), len(test.images)) == (1442, 355)
+    assert train.images.min() == 0 and train.images.max() == 255
     flat = {image.numpy().tobytes() for image in train.images}
     assert not any(image.numpy().tobytes() in flat for image in test.images)
-    for split, seed in (("train", 0), ("test", 2)):
+    for split, seed, n in (("train", 0, 4_000), ("test", 2, 400)):
         news = datasets.ag_news(split, source="embedded")
         first = toyworld.paragraphs(seed=seed, n=1)[0]
         assert (news.texts[0], news.labels[0]) == (" ".join(first.sentences), first.topic)
+        assert len(news.texts) == n
         assert set(news.labels) == {0, 1, 2, 3} and news.classes == toyworld.TOPICS
 
 
