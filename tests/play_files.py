@@ -58,6 +58,7 @@ def data(script: str) -> dict[str, Any]:
     buffer = content[start:]
 
     def array(kind: str, at: int, size: int) -> np.ndarray:
+        assert at % np.dtype(kind).itemsize == 0, "a browser reads no number from there"
         return np.frombuffer(buffer, np.dtype(kind).newbyteorder("<"), size, at)
 
     def walk(value: Any) -> Any:

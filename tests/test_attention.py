@@ -148,6 +148,12 @@ def test_inputs_of_the_wrong_shape_are_refused():
         MultiHeadAttention(8, 3)
 
 
+def test_the_initial_projections_are_xaviers_of_one_matrix_and_the_biases_zero():
+    layer, bound = MultiHeadAttention(64, 4), math.sqrt(6 / (64 + 3 * 64))
+    assert 0.99 * bound < layer.qkv.weight.abs().max() <= bound
+    assert not layer.qkv.bias.any() and not layer.out.bias.any()
+
+
 def test_dropout_acts_on_the_attention_weights_in_training_only():
     layer, x, _ = layer_and_inputs(dropout=0.5)
     with torch.no_grad():  # with these values the output is the sum of what is left of the weights

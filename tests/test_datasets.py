@@ -116,10 +116,10 @@ def test_a_source_or_a_split_that_does_not_exist(load):
 
 
 def test_news_are_read_as_torchtext_reads_them(give):
-    rows = '"3","Oil, up","Oil at ""$50""\\\\a barrel"\n"1","Ünrest"," in\\the south "\n'
+    rows = '"3","Oil, up","Oil at ""$50""\\\\a barrel"\n"1","Ünrest"," in\\the\r\nsouth "\n'
     give("ag_news_csv/train.csv", rows)
     news = datasets.ag_news()
-    assert news.texts == ['Oil, up Oil at "$50"\\\\a barrel', "Ünrest  in\\the south "]
+    assert news.texts == ['Oil, up Oil at "$50"\\\\a barrel', "Ünrest  in\\the\r\nsouth "]
     assert news.labels.tolist() == [2, 0] and news.origin == "folder"
     give("ag_news_csv/test.csv", "".join(f'"{1 + i % 4}","t{i}","d"\n' for i in range(43)))
     train, test = (datasets.ag_news(split, small=True) for split in ("train", "test"))
@@ -174,6 +174,13 @@ def test_tasks_are_read(give):
     give("sick/SICK.txt", head + "0\ta0\tb0\tNEUTRAL\tTRAIN\n1\ta1\tb1\tENTAILMENT\tTEST\n")
     assert tasks.sick().first == ["a0"] and tasks.sick("test").second == ["b1"]
     assert [tasks.sick(split).labels.tolist() for split in ("train", "test")] == [[1], [0]]
+    asked = {"question": " Who? ", "answers": [{"text": "Wu", "answer_start": 7}]}
+    paragraph = {"context": "It was Wu.", "qas": [asked]}
+    articles = [{"title": title, "paragraphs": [paragraph]} for title in "abcdef"]
+    give("squad/dev-v1.1.json", json.dumps({"data": articles}))
+    train, test = (tasks.squad(split).items for split in ("train", "test"))
+    assert [item.title for item in train] == [*"abcdf"]
+    assert test == [tasks.Question("e", "It was Wu.", "Who?", ("Wu",), (7,))]
     give("wnut17/wnut17train.conll", "Mr\tO\nWu\tB-person\n\nin\tO\nNew\tB-location\n\n")
     tagged = tasks.wnut17()
     assert tagged.words == [["Mr", "Wu"], ["in", "New"]]
@@ -181,11 +188,11 @@ def test_tasks_are_read(give):
 
 
 def test_chinese_texts_are_read(give, monkeypatch):
-    give("thucnews/train.head45000.txt", "一二\t3\n三 四\t0\n五\t9\n六\t1\n")
+    give("thucnews/train.head45000.txt", "一二\t3\n三\t四\t0\n五\t9\n六\t1\n")
     give("thucnews/dev.txt", "五\t9\n")
     give("thucnews/test.txt", "六\t2\n七\t2\n")
     titles = chinese.thucnews()
-    assert titles.texts == ["一二", "三 四"], "titles of dev and test are not trained on"
+    assert titles.texts == ["一二", "三\t四"], "titles of dev and test are not trained on"
     assert titles.labels.tolist() == [3, 0] and titles.classes[3] == "education"
     give("resume_ner/dev.char.bmes", "王 B-NAME\n明 E-NAME\n\n\n董 O\n")
     tagged = chinese.resume_ner("dev")
@@ -228,17 +235,20 @@ def test_embedded_texts():
         lines = [text.splitlines() for text in texts]
         assert len(lines[0]) > 5 * len(lines[1]) > 0 and all(lines[0])
         assert len({tuple(part[:5]) for part in lines}) == 3, "no split begins like another"
-    assert len(datasets.ptb(source="embedded").text.split()) > 100_000
+    words = datasets.ptb(source="embedded").text
+    assert words == datasets.shakespeare(source="embedded").text and len(words.split()) > 100_000
     paragraph = datasets.wikitext2("valid", source="embedded").text.splitlines()[0]
     assert paragraph.count(" .") > 1, "a line of WikiText is a paragraph"
     train, test = (datasets.mnist(split, source="embedded") for split in ("train", "test"))
     assert (len(train.images), len(test.images)) == (1442, 355)
+    assert train.images.min() == 0 and train.images.max() == 255
     flat = {image.numpy().tobytes() for image in train.images}
     assert not any(image.numpy().tobytes() in flat for image in test.images)
-    for split, seed in (("train", 0), ("test", 2)):
+    for split, seed, n in (("train", 0, 4_000), ("test", 2, 400)):
         news = datasets.ag_news(split, source="embedded")
         first = toyworld.paragraphs(seed=seed, n=1)[0]
         assert (news.texts[0], news.labels[0]) == (" ".join(first.sentences), first.topic)
+        assert len(news.texts) == n
         assert set(news.labels) == {0, 1, 2, 3} and news.classes == toyworld.TOPICS
 
 
@@ -255,6 +265,10 @@ def test_embedded_tasks():
         items[split] = {*zip(pairs.first, pairs.second, strict=True), *answered}
         items[split] |= {tuple(words) for data in tagged for words in data.words}
     assert not items["train"] & items["test"]
+    texts, topics = datasets.toy_paragraphs("train")
+    own = [text for text, topic in zip(texts, topics, strict=True) if topic == 0]
+    six = [" ".join(own[:6]), " ".join(own[6:12])]
+    assert tasks.bbc(source="embedded").texts[:2] == six
 
 
 # What has no stand-in: a path, of a file or a folder, or None.

@@ -56,6 +56,14 @@ def test_an_answer_may_fail_in_any_way():
         exercises.report("27.7", None)
 
 
+def test_a_check_draws_the_same_numbers_in_each_call():
+    reports = set()
+    for seed in range(2):
+        torch.manual_seed(seed)
+        reports.add(exercises.report("27.5", lambda x, *functions: x.sum()))
+    assert len(reports) == 1
+
+
 class LanguageModel(nn.Module):
     """A correct answer, and ways to spoil it."""
 
@@ -72,6 +80,8 @@ class LanguageModel(nn.Module):
         rows = [self.row(row[:n]) for row, n in zip(ids, lengths, strict=True)]
         if self.mistake == "padding":
             rows = [self.row(row) for row in ids]
+        if self.mistake == "order":
+            rows.sort(key=len, reverse=True)
         logits = nn.utils.rnn.pad_sequence(rows, batch_first=True)
         if self.mistake == "batch":
             logits = logits + logits.mean(0)
@@ -94,6 +104,7 @@ def matching_loss(model, head, first, second, labels, lm_weight, mistake=""):
         return one_order(model, head, first, second, labels, lm_weight, padding_counts=True)
     states, nats = [], []
     for a, b in zip(first, second, strict=True):
+        a = [] if mistake == "second text alone" else a
         for one, two in ((a, b), (b, a)):
             row = torch.tensor([[0, *one, 1, *two, 2]])
             out = model.states(row)
@@ -156,6 +167,9 @@ def linear_autoencoder(x, k, mistake=""):
     mean = x.mean(0) if mistake != "not centered" else torch.zeros_like(x[0])
     axes = torch.linalg.svd(x - mean, full_matrices=False)[2]
     axes = axes[1 : k + 1] if mistake == "other components" else axes[:k]
+    if mistake == "not converged":
+        axes = axes.clone()
+        axes[-1] += 0.04 * torch.linalg.svd(x - mean, full_matrices=False)[2][k]
     mix = torch.randn(k, k, dtype=x.dtype)
     decode = axes.T @ torch.linalg.inv(mix)
     encode = mix @ axes
@@ -220,11 +234,13 @@ MISTAKES = {
         "one side": "not every other prediction",
         "batch": "of one sequence depend on another",
         "padding": "depend on padding",
+        "order": "depend on the order of the batch",
         "short": r"\(3, 7, 20\), got \(3, 6, 20\)",
     },
     "27.2": {
         "mean of states": "without access to the whole pair",
         "separator": "without access to the whole pair",
+        "second text alone": "the first text is not read",
         "wrong order": "swapping the texts changes the loss",
         "second text only": "all tokens but the first",
         "sum": "mean over the pairs",
@@ -245,6 +261,7 @@ MISTAKES = {
         "other components": "PCA reaches",
         "shrunk": "PCA reaches",
         "turned": r"W_E must be \(3, 12\)",
+        "not converged": "principal subspace is 2.3°",
         "bias forgotten": "PCA reaches",
     },
     "27.5": {

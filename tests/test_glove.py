@@ -169,6 +169,8 @@ def test_the_same_seed_gives_the_same_vectors_and_another_seed_others():
     np.testing.assert_array_equal(first.vectors.matrix, first.center + first.context)
     assert first.losses == again.losses
     assert np.abs(first.vectors.matrix - other.vectors.matrix).max() > 0.01
+    starts = [glove.train(counts, dim=5, epochs=1, lr=0.0, seed=seed).center for seed in (3, 4)]
+    assert np.abs(starts[0] - starts[1]).max() > 0.01, "the seed draws the initial vectors, too"
 
 
 def test_the_rate_falls_linearly_to_zero(monkeypatch):

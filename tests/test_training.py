@@ -37,7 +37,11 @@ def test_it_learns_a_line():
 
 
 def test_its_steps_are_those_of_a_loop_by_hand():
-    model, history = line(schedule=warmup_linear(2, 6), clip_norm=0.7)
+    torch.manual_seed(0)
+    model = nn.Linear(1, 1).eval()
+    groups = torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias]}], lr=0.1)
+    _, history = line(model=model, optimizer=groups, schedule=warmup_linear(2, 6), clip_norm=0.7)
+    assert model.training
     torch.manual_seed(0)
     twin, losses = nn.Linear(1, 1), []
     for step, (x, y) in enumerate(BATCHES * 2):

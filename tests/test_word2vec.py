@@ -274,6 +274,8 @@ def test_an_epoch_visits_every_word_once(size):
     corpus = own_ids([3, 50, 1, 7, 30])
     trainer = trainer_for(corpus)
     ids, sentence, order = trainer.subsample(0)
+    orders = [order.tolist(), trainer.subsample(0)[2].tolist()]
+    assert orders[0] != orders[1] and sorted(orders[0]) not in orders
     centers = []
     for words, together in (trainer.windows(ids, sentence, b) for b in order.split(size)):
         assert words.shape == (len(words), BLOCK + 4)
