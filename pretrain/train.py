@@ -195,9 +195,8 @@ def _run(options: Namespace, state: PartialState, work: Path) -> float:
     config = plan.new_config(options, tokens.n_ids(tokenizer))
     state.print(plan.make_plan(config, options, n).text(at * length))
     profile.set_seed(options.seed)
-    model = WithLoss(plan.new_model(config))
-    given = {"train_dataset": train, "eval_dataset": valid}
-    trainer = WindowTrainer(model, _arguments(options, size, n), **given)
+    model, arguments = WithLoss(plan.new_model(config)), _arguments(options, size, n)
+    trainer = WindowTrainer(model, arguments, train_dataset=train, eval_dataset=valid)
     shown = min(20, options.context // 2) if options.model == "gpt" and not options.fsdp else 0
     prompt = valid[0]["input_ids"][:shown]
     trainer.add_callback(Report(options.seed, prompt, tokenizer))
