@@ -1,44 +1,32 @@
-"""Text of any size to token ids in a file, which is memory-mapped and never read as a whole."""
+"""Texts of any size to windows of token ids, memory-mapped and never read as a whole."""
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
+import datasets
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from support.data import datasets
-
-NAMES = {"shakespeare": datasets.shakespeare, "wikitext2": datasets.wikitext2, "ptb": datasets.ptb}
 SPECIALS = {"gpt": ["<|endoftext|>"], "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]}
 # What a tokenizer may call the token between two documents.
 ENDS = {"gpt": ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"], "bert": ["[SEP]"]}
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-BLOCK = 2**20  # characters, or bytes, of a file that are read at once
+BLOCK = 2**20  # bytes or characters of a file that are read at once
 PIECE = 2**13  # characters that the tokenizer gets as one text
 GROUP = 256  # pieces that are encoded together, on all cores
-FOR_TOKENIZER = 12_000  # pieces from which a tokenizer is learned: 100 MB
+FOR_TOKENIZER = 2_500  # pieces from which a tokenizer is learned: 20 million characters
 WORD_END = re.compile(r"(?s).*\S(?=[ \n])")
 SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can hold them, UTF-8 cannot
 RARE = "ⵣ𒀀ᐁ"  # characters that hardly any vocabulary holds
-
-
-def text_file(name: str, folder: Path) -> Path:
-    """Return the file of a text: a path, or a data set by its name, put into folder."""
-    if name not in NAMES:
-        return Path(name)
-    path = folder / f"{name}.txt"
-    if not path.exists():
-        path.write_text(NAMES[name]().text, "utf-8")
-    return path
 
 
 def read_texts(paths: Sequence[Path], field: str = "text") -> Iterator[str | None]:
@@ -47,52 +35,42 @@ def read_texts(paths: Sequence[Path], field: str = "text") -> Iterator[str | Non
     A document is a file, or in JSON lines a record, whose text is in a field; .gz is unpacked. A
     piece ends before the space or the line end that follows a word, where byte-level BPE cuts as
     well, so that the pieces have the tokens of the whole text.
-
-    Raises:
-        ValueError: for a file that is missing, damaged, not UTF-8 text, or has no such field.
+    Raises: ValueError for a file that is missing, damaged, not UTF-8 text, or has no such field.
     """
+    # Not by the readers of `datasets`: to them a line is one text, and "book[1].txt" a pattern.
     for path in paths:
-        opened = gzip.open if path.suffix.lower() == ".gz" else open
+        unpack = gzip.open if path.suffix.lower() == ".gz" else open
+        records = path.name.lower().removesuffix(".gz").endswith(JSON_LINES)
         try:
-            with opened(path, "rt", encoding="utf-8-sig") as file:
-                if path.name.lower().removesuffix(".gz").endswith(JSON_LINES):
-                    for number, line in enumerate(file, 1):
-                        if line.strip():
-                            yield from _pieces([_record(line, f"{path}, line {number}", field)])
-                            yield None
-                else:
-                    yield from _pieces(_blocks(file, path))
+            with unpack(path, "rt", encoding="utf-8-sig") as file:
+                blocks = iter(partial(file.read, BLOCK), "")
+                for text in _records(file, field) if records else [blocks]:
+                    yield from _pieces(text)
                     yield None
         except FileNotFoundError:
             raise ValueError(f"there is no file {path}") from None
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 text: {error}") from error
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path} is damaged: {error}") from error
+        except (EOFError, ValueError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-def _blocks(file: TextIO, path: Path) -> Iterator[str]:
-    while block := file.read(BLOCK):
-        if "\0" in block:
-            raise ValueError(f"{path} is not a text: it has a zero byte")
-        yield block
-
-
-def _record(line: str, where: str, field: str) -> str:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{where} is not JSON: {error}") from error
-    found = record.get(field) if isinstance(record, dict) else None
-    if not isinstance(found, str):
-        has = f"fields {sorted(record)}" if isinstance(record, dict) else "no record"
-        raise ValueError(f"{where}: no text in field {field!r}; it has {has}")
-    return SURROGATES.sub("\ufffd", found)
+def _records(file: TextIO, field: str) -> Iterator[list[str]]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"line {number} is not JSON: {error}") from error
+            found = record.get(field) if isinstance(record, dict) else None
+            if not isinstance(found, str):
+                raise ValueError(f"line {number} has no text in field {field!r}: {line[:60]!r}")
+            yield [SURROGATES.sub("\ufffd", found)]
 
 
 def _pieces(blocks: Iterable[str]) -> Iterator[str]:
     rest = ""
     for block in blocks:
+        if "\0" in block:
+            raise ValueError("it has a zero byte, which no text has")
         text, start = rest + block, 0
         while len(text) - start > PIECE:
             word_end = WORD_END.match(text, start, start + PIECE)
@@ -105,11 +83,7 @@ def _pieces(blocks: Iterable[str]) -> Iterator[str]:
 
 
 def train_tokenizer(texts: Iterable[str | None], vocab_size: int, model: str = "gpt") -> Tokenizer:
-    """Return byte-level BPE learned from texts, which has tokens for any character.
-
-    Raises:
-        ValueError: if vocab_size is too small for the bytes and the special tokens.
-    """
+    """Return byte-level BPE learned from texts, which has tokens for any character."""
     least = len(SPECIALS[model]) + 256
     if vocab_size < least:
         raise ValueError(f"--vocab must be at least {least}, got {vocab_size}")
@@ -131,16 +105,13 @@ def read_tokenizer(path: Path, model: str = "gpt") -> Tokenizer:
     """Return the tokenizer of a tokenizer.json, which then loses nothing of a text.
 
     Truncation, padding, dropout and added tokens that were saved with it are switched off.
-
-    Raises:
-        ValueError: for a file that holds no tokenizer, or one that drops characters or lacks a
-            special token of the model.
+    Raises: ValueError for a file that holds no tokenizer, or one that drops characters or lacks a
+        special token of the model.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
         content |= {"truncation": None, "padding": None, "post_processor": None}
-        if "dropout" in content["model"]:
-            content["model"]["dropout"] = None
+        content["model"].pop("dropout", None)
         tokenizer = Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # the library raises no kind of its own
         raise ValueError(f"{path} is no tokenizer ({error}): give another, or remove it") from error
@@ -148,11 +119,8 @@ def read_tokenizer(path: Path, model: str = "gpt") -> Tokenizer:
     missing = [name for name in SPECIALS["bert"] if tokenizer.token_to_id(name) is None]
     if model == "bert" and missing:
         raise ValueError(f"a tokenizer for BERT needs the tokens {', '.join(missing)}: {path}")
-    if not all(encode([character], tokenizer, [])[0] for character in RARE):
-        raise ValueError(
-            f"the tokenizer {path} drops characters that it does not know: "
-            "give one that works on bytes or has an unknown token"
-        )
+    if not all(encode([character], tokenizer, []) for character in RARE):
+        raise ValueError(f"{path} drops unknown characters: give a tokenizer that works on bytes")
     return tokenizer
 
 
@@ -169,77 +137,50 @@ def n_ids(tokenizer: Tokenizer) -> int:
     return max(tokenizer.get_vocab().values()) + 1
 
 
-def encode(pieces: list[str | None], tokenizer: Tokenizer, end: list[int]) -> tuple[list, int]:
-    """Return the token ids of pieces, with end for each None, and their size in bytes.
-
-    Raises:
-        ValueError: for text that the tokenizer cannot encode.
-    """
+def encode(pieces: Sequence[str | None], tokenizer: Tokenizer, end: list[int]) -> list[int]:
+    """Return the token ids of pieces, with end for each None; ValueError for what has none."""
     texts = [piece for piece in pieces if piece is not None]
     try:
         found = iter(tokenizer.encode_batch_fast(texts, add_special_tokens=False))
     except Exception as error:  # the library raises no kind of its own
         raise ValueError(f"the tokenizer cannot encode the text: {error}") from error
-    ids = [i for piece in pieces for i in (end if piece is None else next(found).ids)]
-    return ids, sum(len(text.encode()) for text in texts)
+    return [i for piece in pieces for i in (end if piece is None else next(found).ids)]
 
 
-def make_tokens(
-    paths: Sequence[Path], tokenizer: Tokenizer, end: int, folder: Path, field: str = "text"
-) -> tuple[np.ndarray, int]:
-    """Return the token ids of texts, mapped into memory, and the size of the texts in bytes.
+def make_windows(
+    paths: Sequence[Path], field: str, tokenizer: Tokenizer, end: int, length: int, folder: Path
+) -> datasets.Dataset:
+    """Return the windows of the texts, rows "ids" (length,), the rest at the end left out.
 
-    They are those in folder, or else they are written there: two bytes each, or four if there are
-    more than 65,536 ids. tokens.json says of which texts and which tokenizer they are.
-
-    Raises:
-        ValueError: as read_texts does, for empty texts, and if folder holds other tokens.
+    They are memory-mapped from folder, where `datasets` writes them unless it has done so before.
+    Raises: ValueError as read_texts does, and for texts of less than two windows.
     """
-    data, note = folder / "tokens.bin", folder / "tokens.json"
-    kind = np.dtype(np.uint16 if n_ids(tokenizer) <= 2**16 else np.uint32)
-    about = {"texts": [_sha256(path) for path in paths if path.is_file()], "field": field}
-    about["tokenizer"] = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
-    if note.exists():
-        known = read_json(note)
-        if known["about"] != about:
-            raise ValueError(f"{folder} holds tokens of another text or tokenizer")
-        if data.exists() and data.stat().st_size == known["n_tokens"] * kind.itemsize:
-            return np.memmap(data, kind, "r"), known["n_bytes"]
-    n_bytes, texts, unfinished = 0, read_texts(paths, field), data.with_suffix(".unfinished")
+    datasets.disable_progress_bars()
+    kind = "uint16" if n_ids(tokenizer) <= 2**16 else "uint32"
+    given = {"paths": tuple(paths), "field": field, "tokenizer": tokenizer.to_str(), "end": end}
     try:
-        with unfinished.open("wb") as file:
-            while pieces := list(islice(texts, GROUP)):
-                ids, size = encode(pieces, tokenizer, [end])
-                file.write(np.asarray(ids, kind).tobytes())
-                n_bytes += size
-        if not n_bytes:
-            raise ValueError(f"there is no text in {', '.join(map(str, paths))}")
-        n_tokens = unfinished.stat().st_size // kind.itemsize
-        unfinished.replace(data)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    write_json(note, {"about": about, "n_bytes": n_bytes, "n_tokens": n_tokens})
-    return np.memmap(data, kind, "r"), n_bytes
+        rows = datasets.Dataset.from_generator(
+            _windows,
+            features=datasets.Features({"ids": datasets.Sequence(datasets.Value(kind), length)}),
+            gen_kwargs=given | {"length": length, "times": [p.stat().st_mtime_ns for p in paths]},
+            cache_dir=str(folder),
+        )
+    except datasets.exceptions.DatasetGenerationError as error:
+        raise error.__cause__ or error from None
+    return rows.with_format("numpy")
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def read_json(path: Path) -> dict:
-    """Return what a JSON file of a run holds; ValueError if it is damaged."""
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): remove it") from error
-
-
-def write_json(path: Path, content: object) -> None:
-    """Write a JSON file, which is there as a whole or not at all."""
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(content, indent=1), "utf-8")
-    unfinished.replace(path)
+def _windows(paths, field, tokenizer, end, length, times) -> Iterator[dict[str, np.ndarray]]:
+    """Yield windows; by the times, datasets notices a file that has changed."""
+    tokenizer, texts = Tokenizer.from_str(tokenizer), read_texts(paths, field)
+    ids, n = np.zeros(0, np.int64), 0
+    while pieces := list(islice(texts, GROUP)):
+        ids = np.concatenate([ids, encode(pieces, tokenizer, [end])])
+        whole = len(ids) // length * length
+        for row in ids[:whole].reshape(-1, length):
+            n += 1
+            yield {"ids": row}
+        ids = ids[whole:]
+    if n < 2:
+        has = f"the text has {n * length + len(ids)} tokens"
+        raise ValueError(f"{has}: a longer text, or shorter --context, must give {2 * length}")

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-import os
-import time
 from argparse import Namespace
-from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import datasets
 import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import PartialState
 from filelock import FileLock, Timeout
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.checkpoint import checkpoint as recompute
 from torch.utils.data import Dataset, SequentialSampler
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from pretrain import plan, tokens
-from pretrain.export import export
 from support import profile
+from support.models import pretrained
 from support.models.gpt import GPT, generate
 from support.text.masking import mask_tokens
-from support.training import warmup_cosine
 
 # Options that a run keeps to its end; the others may change when it goes on.
 KEPT = "model vocab layers width heads context dropout steps batch lr warmup weight_decay valid"
@@ -38,50 +36,36 @@ VALIDATION = 128  # windows
 
 
 class Windows(Dataset):
-    """n windows of a text at random positions; in each, every token predicts the next one.
+    """n windows of a text, in a new random order in each pass; every token predicts the next one.
 
-    Window i follows from the seed and i alone, so that neither the batch size nor the number of
-    processes matters.
+    Window i follows from the seed and i alone: no batch size or number of processes matters. With a
+    tokenizer, 15 % of the tokens are masked instead, as BERT's authors do.
     """
 
-    def __init__(self, values: np.ndarray, length: int, seed: int, n: int):
-        if len(values) < length + 1:
-            raise ValueError(
-                f"a window needs {length + 1:,} tokens, of the training text and of the validation "
-                f"text, and one of them has {len(values):,}: take a longer text, another --valid, "
-                "or a shorter --context"
-            )
-        self.values, self.length, self.seed, self.n = values, length, seed, n
+    def __init__(self, rows: datasets.Dataset, seed: int, n: int, tokenizer: Tokenizer | None):
+        self.rows, self.seed, self.n, self.tokenizer, self.turn = rows, seed, n, tokenizer, -1
+        if tokenizer:
+            special = [tokenizer.token_to_id(name) for name in tokens.SPECIALS["bert"]]
+            self.ends, self.mask = special[2:4], special[4]
+            self.words = np.setdiff1d([*tokenizer.get_vocab().values()], special)
 
     def __len__(self) -> int:
         return self.n
 
-    def window(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a window and the token that follows it, (length + 1,)."""
-        start = rng.integers(len(self.values) - self.length)
-        return self.values[start : start + self.length + 1].astype(np.int64)
-
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        ids = self.window(np.random.default_rng((self.seed, i)))
-        return {"input_ids": ids[:-1], "labels": ids[1:]}
-
-
-class MaskedWindows(Windows):
-    """The same for a BERT: 15 % of the tokens are masked as its authors do; no next sentences."""
-
-    def __init__(self, *args, tokenizer):
-        super().__init__(*args)
-        special = [tokenizer.token_to_id(name) for name in tokens.SPECIALS["bert"]]
-        self.cls, self.sep, self.mask = special[2:]
-        self.words = np.setdiff1d([*tokenizer.get_vocab().values()], special)
-
-    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        rng = np.random.default_rng((self.seed, i))
-        ids = self.window(rng)[:-1]
-        ids[0], ids[-1] = self.cls, self.sep
+        turn, at = divmod(i, len(self.rows))
+        if turn != self.turn:
+            rng = np.random.default_rng((self.seed, turn))
+            self.turn, self.order = turn, rng.permutation(len(self.rows))
+        ids = self.rows[int(self.order[at])]["ids"].astype(np.int64)
+        if not self.tokenizer:
+            return {"input_ids": ids[:-1], "labels": ids[1:]}
+        ids = ids[:-1]
+        ids[[0, -1]] = self.ends
         labels, choosable = np.full_like(ids, IGNORED), np.isin(ids, self.words)
         if choosable.any():
             known = {"mask_id": self.mask, "random_ids": self.words}
+            rng = np.random.default_rng((self.seed, i, 1))
             masked, positions, targets = mask_tokens(ids[None], choosable[None], rng, **known)
             ids, labels[positions] = masked[0], targets
         return {"input_ids": ids, "labels": labels}
@@ -91,7 +75,6 @@ class WithLoss(nn.Module):
     """A model whose forward pass returns its loss in nats, as Trainer expects it."""
 
     accepts_loss_kwargs = True  # Trainer then passes num_items_in_batch
-    _no_split_modules = ["TransformerBlock"]  # what FSDP divides among the processes, one by one
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -100,8 +83,8 @@ class WithLoss(nn.Module):
     def forward(self, input_ids, labels, num_items_in_batch=None) -> dict[str, torch.Tensor]:
         """Return the mean loss of labels (B, T), those of -100 aside.
 
-        num_items_in_batch is the number of targets in the whole step, of all micro-batches and
-        processes: the sum is divided by it, so that how a step is divided does not matter.
+        The sum is divided by num_items_in_batch, the number of targets in the whole step, so that
+        how a step is divided into micro-batches and processes does not matter.
         """
         if isinstance(self.model, GPT):
             logits, targets = self.model(input_ids).flatten(0, 1), labels.flatten()
@@ -115,203 +98,123 @@ class WithLoss(nn.Module):
 
 
 class WindowTrainer(Trainer):
-    """Trainer with windows in their own order, our schedule, and validation over all targets."""
-
-    options: Namespace
+    """Trainer with windows in their own order, and validation over all targets."""
 
     def _get_train_sampler(self, *_) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)
 
-    def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
-        """Return the schedule: linear warm-up, then a cosine to a tenth."""
-        steps, warmup = self.options.steps, self.options.warmup
-        warmup = steps // 20 if warmup is None else min(warmup, steps - 1)
-        self.lr_scheduler = LambdaLR(self.optimizer, warmup_cosine(warmup, steps, 0.1))
-        return self.lr_scheduler
-
-    def _inner_training_loop(self, batch_size=None, **given):
-        # Version 4 would go on with the micro-batch of the checkpoint, and other batches with it.
-        return super()._inner_training_loop(self.args.train_batch_size, **given)
-
     @torch.no_grad()
     def evaluate(self, *_, **__) -> dict[str, float]:
-        """Return the mean loss of all targets of the validation windows."""
+        """Return the mean loss of all targets; each process reads all windows, as FSDP needs."""
         self.model.eval()
-        size, n = self.args.train_batch_size, len(self.eval_dataset)
-        sums = torch.zeros(2, device=self.args.device)
-        # With FSDP all processes must take as many batches: what is beyond the end has no targets.
-        for first in range(0, n, size * self.args.world_size):
-            begin = first + size * self.args.process_index
-            items = [self.eval_dataset[i % n] for i in range(begin, begin + size)]
-            batch = self._prepare_inputs(self.data_collator(items))
-            batch["labels"][max(0, n - begin) :] = IGNORED
-            loss = self.model(**batch, num_items_in_batch=1)["loss"]
-            sums += torch.stack([loss, (batch["labels"] != IGNORED).sum()])
-        total, targets = self.accelerator.reduce(sums).tolist()
+        total, targets, size = 0.0, 0, self.args.train_batch_size
+        for start in range(0, VALIDATION, size):
+            windows = [self.eval_dataset[i] for i in range(start, min(start + size, VALIDATION))]
+            batch = self._prepare_inputs(self.data_collator(windows))
+            total += self.model(**batch, num_items_in_batch=1)["loss"].item()
+            targets += int((batch["labels"] != IGNORED).sum())
         self.log({"eval_loss": total / max(targets, 1)})
         return {"eval_loss": total / max(targets, 1)}
 
 
 class Report(TrainerCallback):
-    """Seeds each step, marks checkpoints that are complete, and says how the run is going."""
+    """Seeds each step, stops at a loss that is not finite, and shows what the model writes."""
 
-    tokens, seconds = 0, 0.0
-
-    def __init__(self, options: Namespace, costs: plan.Plan, peak: float, say: Callable):
-        self.options, self.say = options, say
-        self.tokens_of_step = options.batch * options.context
-        self.flop, self.peak = costs.flop / costs.tokens, peak
-
-    def on_train_begin(self, args, state, control, **_):
-        self._start, self._step = time.perf_counter(), state.global_step
+    def __init__(self, seed: int, prompt: np.ndarray | None, tokenizer: Tokenizer):
+        self.seed, self.prompt, self.tokenizer = seed, prompt, tokenizer
 
     def on_step_begin(self, args, state, control, **_):
         # With one seed for all, dropout would drop the same units in every process.
-        seed = (self.options.seed, args.process_index, state.global_step)
+        seed = (self.seed, args.process_index, state.global_step)
         torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
 
-    def on_step_end(self, args, state, control, **_):
-        control.should_log |= state.global_step == state.max_steps
-
     def on_log(self, args, state, control, logs, **_):
-        if "loss" in logs:
-            if not math.isfinite(logs["loss"]):  # nothing of this has been saved yet
-                raise FloatingPointError(
-                    f"the loss is {logs['loss']} between steps {self._step} and "
-                    f"{state.global_step}: try a smaller --lr"
-                )
-            self.seconds += time.perf_counter() - self._start
-            self.tokens += (state.global_step - self._step) * self.tokens_of_step
+        if not math.isfinite(logs.get("loss", 0)):  # nothing of this has been saved yet
+            raise FloatingPointError(f"the loss is {logs['loss']}: try a smaller --lr")
 
     def on_save(self, args, state, control, model, **_):
-        PartialState().wait_for_everyone()  # each process writes files of its own
-        step, rate = state.global_step, self.tokens / self.seconds
-        folder = Path(args.output_dir) / f"checkpoint-{step}"
-        if state.is_world_process_zero:
-            sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
-            tokens.write_json(folder / "complete.json", sizes)
-        point = curve(state.log_history)[step]
-        share = rate * self.flop / (self.peak * args.world_size)
-        left = (state.max_steps - step) * self.tokens_of_step / rate
-        self.say(
-            f"step {step:,} of {state.max_steps:,}: loss {point['train']:.3f}, validation "
-            f"{point['valid']:.3f}; {rate:,.0f} tokens/s, {share:.0%} of the peak here; "
-            f"{plan.duration(left)} left"
-        )
-        if state.is_world_process_zero and not self.options.fsdp and self.options.model == "gpt":
-            self.say(f"    {self.sample(model.model)!r}", flush=True)
-        self._start, self._step = time.perf_counter(), step
-
-    def sample(self, model: GPT) -> str:
-        """Return the beginning of the validation text and, after a bar, what a GPT writes on."""
-        ids = torch.as_tensor(self.prompt, device=next(model.parameters()).device)[None]
-        n = min(60, model.config.max_length - len(self.prompt))
-        new = generate(model, ids, n, temperature=0.8, top_k=50)[0]
-        return f"{self.decode(self.prompt)} | {self.decode(list(new))}"
+        if state.is_world_process_zero and self.prompt is not None:
+            ids = torch.as_tensor(self.prompt, device=args.device)
+            n = min(60, model.model.config.max_length - len(ids))
+            new = generate(model.model, ids[None], n, temperature=0.8, top_k=50)[0]
+            texts = self.tokenizer.decode(ids.tolist()), self.tokenizer.decode(new)
+            print(f"step {state.global_step:,}: {' | '.join(texts)!r}", flush=True)
 
 
-def curve(log_history: list[dict]) -> dict[int, dict[str, float]]:
-    """Return the losses of training and validation by step, from Trainer's log."""
-    points: dict[int, dict[str, float]] = {}
-    for entry in log_history:
-        for theirs, ours in (("loss", "train"), ("eval_loss", "valid")):
-            if theirs in entry:
-                points.setdefault(entry["step"], {})[ours] = entry[theirs]
-    return points
-
-
-def newest_checkpoint(folder: Path, say: Callable = print) -> str | None:
+def newest_checkpoint(folder: Path) -> str | None:
     """Return the newest checkpoint that is complete, None if there is none."""
-    notes = {int(path.parent.name[11:]): path for path in folder.glob("*/complete.json")}
-    for _, note in sorted(notes.items(), reverse=True):
+    for path in sorted(folder.glob("checkpoint-*"), key=lambda path: -int(path.name[11:])):
         try:
-            sizes = tokens.read_json(note)
-            if all((note.parent / name).stat().st_size == sizes[name] for name in sizes):
-                return str(note.parent)
-        except (ValueError, OSError):
-            pass
-        say(f"note: {note.parent} is damaged and is passed over")
+            json.loads((path / "trainer_state.json").read_text("utf-8"))  # Trainer's last file
+            return str(path)
+        except (OSError, ValueError):
+            continue
     return None
 
 
-def run(options: Namespace) -> dict[str, float]:
-    """Train as the options say; return the last validation loss, and the tokens a second.
+def run(options: Namespace) -> float:
+    """Train as the options say; return the validation loss.
 
     A run that was stopped goes on from its newest checkpoint, with any number of processes.
-
-    Raises:
-        ValueError: for texts, sizes or a folder that do not fit.
-        OSError: if the disk is full.
-        FloatingPointError: if the loss is not finite.
+    Raises: ValueError for texts, sizes or a folder that do not fit; OSError if the disk is full;
+        FloatingPointError if the loss is not finite.
     """
     # The other processes wait while the first one makes tokens of a large text.
     state = PartialState(cpu=profile.device().type == "cpu", timeout=timedelta(days=1))
-    work = options.out / "run"
-    work.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(work / "lock")
+    (options.out / "run").mkdir(parents=True, exist_ok=True)
+    if not state.is_main_process:
+        return _run(options, state, options.out / "run")
     try:
-        if state.is_main_process:
-            lock.acquire(timeout=0)
-        return _run(options, state, work)
+        with FileLock(options.out / "run" / "lock", timeout=0):
+            return _run(options, state, options.out / "run")
     except Timeout:
         raise ValueError(f"another run is at work in {options.out}: give another --out") from None
-    finally:
-        lock.release()
 
 
-def _run(options: Namespace, state: PartialState, work: Path) -> dict[str, float]:
-    say = print if state.is_main_process else lambda *_, **__: None
-    device, n = state.device, state.num_processes
-    if options.precision == "fp16" and device.type == "cpu":
-        raise ValueError("--precision fp16 needs a GPU: take bf16 or no")
-    if options.fsdp and (device.type == "cpu" or not os.environ.get("ACCELERATE_USE_FSDP")):
-        raise ValueError("--fsdp needs GPUs, and `accelerate launch --use_fsdp -m pretrain …`")
+def _run(options: Namespace, state: PartialState, work: Path) -> float:
+    n = state.num_processes
+    if state.device.type == "cpu" and (options.fsdp or options.precision == "fp16"):
+        raise ValueError("--fsdp and --precision fp16 need GPUs")
     size = plan.micro_batch(options, n)
     with state.main_process_first():
-        _check_options(options, work / "options.json")
-        paths = [tokens.text_file(name, work) for name in options.text]
-        tokenizer = _tokenizer(options, paths, work)
-        end = tokens.end_id(tokenizer, options.model)
-        values, n_bytes = tokens.make_tokens(paths, tokenizer, end, work, options.field)
-    say(f"{n_bytes:,} bytes of text, {len(values):,} tokens")
-    at = len(values) - round(options.valid * len(values))
-    kind = Windows if options.model == "gpt" else partial(MaskedWindows, tokenizer=tokenizer)
-    data = kind(values[:at], options.context, options.seed, options.steps * options.batch)
-    valid = kind(values[at:], options.context, options.seed, VALIDATION)
+        paths, length = [Path(name) for name in options.text], options.context + 1
+        learned = work / "tokenizer.json"
+        if not options.tokenizer and not learned.exists():
+            texts = tokens.read_texts(paths, options.field)
+            tokens.train_tokenizer(texts, options.vocab, options.model).save(str(learned))
+        tokenizer = tokens.read_tokenizer(options.tokenizer or learned, options.model)
+        _check_options(options, work / "options.json", tokenizer.to_str())
+        end, folder = tokens.end_id(tokenizer, options.model), work / "tokens"
+        rows = tokens.make_windows(paths, options.field, tokenizer, end, length, folder)
+    at = min(max(1, round((1 - options.valid) * len(rows))), len(rows) - 1)
+    masked = tokenizer if options.model == "bert" else None
+    train = Windows(rows.select(range(at)), options.seed, options.steps * options.batch, masked)
+    valid = Windows(rows.select(range(at, len(rows))), options.seed, VALIDATION, masked)
 
     config = plan.new_config(options, tokens.n_ids(tokenizer))
-    peak = plan.measured_speed(device, options.precision)
-    costs = plan.make_plan(config, options, at, n, peak * plan.USED)
-    say(costs.text(math.inf, f"{n} x this {device.type}"))
-    report = Report(options, costs, peak, say)
-    report.prompt = valid.values[: min(20, options.context // 2)].tolist()
-    report.decode = tokenizer.decode
-
+    state.print(plan.make_plan(config, options, n).text(at * length))
     profile.set_seed(options.seed)
-    model = plan.new_model(config)
-    if options.recompute:
-        for layer in plan.layers(model):
-            layer.forward = partial(_recomputed, layer, layer.forward)
-    arguments = _arguments(options, size, n)
-    given = {"train_dataset": data, "eval_dataset": valid, "callbacks": [report]}
-    trainer = WindowTrainer(WithLoss(model), arguments, **given)
-    trainer.options = options
-    trainer.remove_callback(PrinterCallback)
-    trainer.train(newest_checkpoint(work / "checkpoints", say))
+    model = WithLoss(plan.new_model(config))
+    given = {"train_dataset": train, "eval_dataset": valid}
+    trainer = WindowTrainer(model, _arguments(options, size, n), **given)
+    writes = options.model == "gpt" and not options.fsdp
+    prompt = valid[0]["input_ids"][: min(20, options.context // 2)] if writes else None
+    trainer.add_callback(Report(options.seed, prompt, tokenizer))
+    trainer.train(newest_checkpoint(work / "checkpoints"))
 
     weights = trainer.accelerator.get_state_dict(trainer.model)
-    points = curve(trainer.state.log_history)
-    loss = points[options.steps]["valid"]
+    loss = trainer.evaluate()["eval_loss"]
     if state.is_main_process:
         whole = WithLoss(plan.new_model(config))
         whole.load_state_dict(weights)
-        export(whole.model, tokenizer, options, points, n_bytes)
-        say(f"validation loss {loss:.3f} nats a token; the model is in {options.out}")
-    return {"valid": loss, "tokens/s": report.tokens / max(report.seconds, 1e-9)}
+        export(whole.model, tokenizer, options, loss)
+        print(f"validation loss {loss:.3f} nats a token; the model is in {options.out}")
+    return loss
 
 
 def _arguments(options: Namespace, size: int, processes: int) -> TrainingArguments:
-    every = ("logging", "eval", "save")
+    steps = {f"{name}_strategy": "steps" for name in ("logging", "eval", "save")}
+    steps |= {f"{name}_steps": options.save_every for name in ("logging", "eval", "save")}
     arguments = TrainingArguments(
         str(options.out / "run" / "checkpoints"),
         max_steps=options.steps,
@@ -319,15 +222,16 @@ def _arguments(options: Namespace, size: int, processes: int) -> TrainingArgumen
         gradient_accumulation_steps=options.batch // (size * processes),
         average_tokens_across_devices=True,
         learning_rate=options.lr,
+        lr_scheduler_type="cosine_with_min_lr",
+        lr_scheduler_kwargs={"min_lr_rate": 0.1},
+        warmup_steps=options.steps // 20 if options.warmup is None else options.warmup,
         weight_decay=options.weight_decay,
         adam_beta2=0.95,
-        max_grad_norm=1.0,
         bf16=options.precision == "bf16",
         fp16=options.precision == "fp16",
         seed=options.seed,
-        use_cpu=profile.device().type == "cpu",
-        **{f"{name}_strategy": "steps" for name in every},
-        **{f"{name}_steps": options.save_every for name in every},
+        use_cpu=PartialState().device.type == "cpu",
+        **steps,
         save_total_limit=2,
         logging_nan_inf_filter=False,
         remove_unused_columns=False,
@@ -335,37 +239,51 @@ def _arguments(options: Namespace, size: int, processes: int) -> TrainingArgumen
         report_to=[name for name in ("tensorboard", "wandb") if find_spec(name)],
         disable_tqdm=True,
         log_level="error",
-        log_level_replica="error",
     )
     # One process, one GPU, where Trainer would take all that it sees, with nn.DataParallel.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
 
 
-def _check_options(options: Namespace, path: Path) -> None:
-    """Raise ValueError if the run in a folder was begun with other options that a run keeps."""
-    for name, was in tokens.read_json(path).items() if path.exists() else ():
-        if was != (given := getattr(options, name)):
-            option = f"--{name.replace('_', '-')}"
-            raise ValueError(
-                f"{options.out} holds a run with {option} {was}, not {given}: go on with that, or "
-                "give another --out"
-            )
-    if not path.exists():
-        tokens.write_json(path, {name: getattr(options, name) for name in KEPT})
+def _check_options(options: Namespace, path: Path, tokenizer: str) -> None:
+    """Note the options of a run; ValueError if the run in the folder was begun with others."""
+    now = {name: getattr(options, name) for name in KEPT}
+    now["text"] = [f"{name} of {Path(name).stat().st_size:,} bytes" for name in options.text]
+    now["tokenizer"] = hashlib.sha256(tokenizer.encode()).hexdigest()[:8]
+    try:
+        begun = json.loads(path.read_text("utf-8")) if path.exists() else now
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): remove it") from error
+    if other := [name for name in now if begun.get(name) != now[name]]:
+        named = ", ".join(f"--{n.replace('_', '-')} {begun.get(n)}, not {now[n]}" for n in other)
+        raise ValueError(f"{options.out} holds a run with {named}: give another --out")
+    path.write_text(json.dumps(now, indent=1), "utf-8")
 
 
-def _tokenizer(options: Namespace, paths: list[Path], work: Path):
-    """Return the tokenizer that is given, or was learned before, or is learned now."""
-    path = options.tokenizer or work / "tokenizer.json"
-    if not (options.tokenizer or path.exists()):
-        texts = tokens.read_texts(paths, options.field)
-        learned = tokens.train_tokenizer(texts, options.vocab, options.model)
-        learned.save(str(path))
-    return tokens.read_tokenizer(path, options.model)
-
-
-def _recomputed(layer: nn.Module, forward: Callable, *args, **kwargs):
-    if layer.training and torch.is_grad_enabled():
-        return recompute(forward, *args, use_reentrant=False, **kwargs)
-    return forward(*args, **kwargs)
+def export(model: nn.Module, tokenizer: Tokenizer, options: Namespace, loss: float) -> None:
+    """Write model, tokenizer and README, as Transformers reads them in versions 4 and 5."""
+    out, bert = options.out, options.model == "bert"
+    if bert:
+        special = dict(
+            zip(("pad", "unk", "cls", "sep", "mask"), tokens.SPECIALS["bert"], strict=True)
+        )
+        ids = {"pad_token_id": tokenizer.token_to_id("[PAD]")}
+        around = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+        pair = "[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0"
+        tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        tokenizer.post_processor = TemplateProcessing("[CLS] $A [SEP]", pair, around)
+    else:
+        end = tokens.end_id(tokenizer, options.model)
+        special = dict.fromkeys(("bos", "eos", "pad"), tokenizer.id_to_token(end))
+        ids = {f"{name}_token_id": end for name in special}
+    pretrained.save(model, out, **ids)
+    tokenizer.save(str(out / "tokenizer.json"))
+    about = {f"{name}_token": token for name, token in special.items()}
+    about["clean_up_tokenization_spaces"] = False
+    # No segments: BERT has seen only the first one, and GPT-2 would take them for tokens.
+    about["model_input_names"] = ["input_ids", "attention_mask"]
+    about |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": options.context}
+    (out / "tokenizer_config.json").write_text(json.dumps(about, indent=2), "utf-8")
+    readme = f"A {options.model.upper()}, trained by `python -m pretrain` on {options.text}, "
+    readme += f"validation loss {loss:.4f} nats a token; for `from_pretrained` of Transformers.\n"
+    (out / "README.md").write_text(readme, "utf-8", "replace")

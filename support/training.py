@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 
 from support import profile
@@ -28,10 +29,7 @@ def warmup_linear(warmup_steps: int, total_steps: int) -> Callable[[int], float]
     """Return a schedule: the factor rises to 1 in warmup_steps, then falls linearly to 0.
 
     The first step has the factor 1 / warmup_steps, not 0, so that it is not wasted.
-
-    Raises:
-        ValueError: unless 0 <= warmup_steps < total_steps.
-
+    Raises: ValueError unless 0 <= warmup_steps < total_steps.
     Source: Devlin et al. 2019, A.2.
     """
     return _warmup(warmup_steps, total_steps, lambda progress: 1.0 - progress)
@@ -42,17 +40,14 @@ def warmup_cosine(
 ) -> Callable[[int], float]:
     """Return a schedule: the factor rises to 1 in warmup_steps, then falls as a cosine to floor.
 
-    Raises:
-        ValueError: unless 0 <= warmup_steps < total_steps.
-
+    Raises: ValueError unless 0 <= warmup_steps < total_steps.
     Source: Loshchilov and Hutter 2017, eq. 5.
     """
-    half = (1.0 - floor) / 2
-    return _warmup(
-        warmup_steps,
-        total_steps,
-        lambda progress: floor + half * (1 + math.cos(math.pi * progress)),
-    )
+
+    def cosine(progress: float) -> float:
+        return floor + (1.0 - floor) * (1 + math.cos(math.pi * progress)) / 2
+
+    return _warmup(warmup_steps, total_steps, cosine)
 
 
 def _warmup(
@@ -94,7 +89,6 @@ def fit(
         clip_norm: the largest norm that the gradient of all trained parameters may have.
         bf16: compute matrix products in bfloat16; see profile.bf16_is_faster().
         device: default profile.device().
-
     Raises:
         FloatingPointError: if a loss is not finite, before the step is taken.
         ValueError: if an epoch has no batches, as when a generator is used up.
@@ -102,7 +96,7 @@ def fit(
     device = torch.device(device or profile.device())
     model.to(device)
     model.train()
-    rates = [group["lr"] for group in optimizer.param_groups]
+    scheduler = LambdaLR(optimizer, schedule or (lambda step: 1.0))
     trained = [weight for group in optimizer.param_groups for weight in group["params"]]
     history = History()
     for epoch in range(epochs):
@@ -111,9 +105,6 @@ def fit(
         hidden = not profile.progress_enabled()
         for batch in tqdm(made, f"epoch {epoch + 1}/{epochs}", leave=False, disable=hidden):
             step = len(history.losses)
-            factor = schedule(step) if schedule else 1.0
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * factor
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 loss = loss_fn(model, _moved(batch, device))
             if not math.isfinite(loss.item()):
@@ -126,14 +117,13 @@ def fit(
                 nn.utils.clip_grad_norm_(trained, clip_norm)
             optimizer.step()
             history.losses.append(loss.item())
-            history.learning_rates.append(optimizer.param_groups[0]["lr"])
+            history.learning_rates.append(scheduler.get_last_lr()[0])
+            scheduler.step()
         if len(history.losses) == steps_before:
-            raise ValueError(
-                f"epoch {epoch} has no batches: give a function of the epoch, or a list"
-            )
+            raise ValueError(f"epoch {epoch} has no batches: give a list or a function of it")
         history.seconds.append(time.perf_counter() - start)
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate  # so that a second run does not start where the schedule ended
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"]  # where a second run is to start
     return history
 
 

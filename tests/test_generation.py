@@ -228,7 +228,7 @@ def test_the_last_token_needs_no_position(use_cache):
     for length in (1, 20, 24):
         prompt, room = [list(range(1, 17)) * 2][0][:length], 25 - length
         assert len(generate(MODEL, [prompt], room, use_cache=use_cache)[0]) == room
-        with pytest.raises(ValueError, match="the model has 24 positions, the sequence needs 25"):
+        with pytest.raises(ValueError, match="do not fit into 24 positions"):
             generate(MODEL, [prompt], room + 1, use_cache=use_cache)
 
 

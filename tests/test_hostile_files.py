@@ -10,7 +10,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.data import readers
 from support.models import pretrained
 from support.models.gpt import GPT, GPTConfig
 from support.text.wordpiece import SPECIALS, WordPieceTokenizer
@@ -19,11 +18,6 @@ from support.vectors.word_vectors import WordVectors
 # What a file of each kind could hold in the wrong place.
 ALIEN = [b"", b"\0", b"\n", b" ", b"nan", b"1e999", b"-1", b"99999999999", b"\xff", b"\xed\xa0\x80"]
 ALIEN += [b"[", b"{}", b'"', b"##", *"\ufeff \u2028 é שלום".encode().split()]
-
-
-def text(path):
-    found = readers.text(path.read_bytes(), str(path))
-    assert not {"\r", "\0"} & set(found)
 
 
 def vectors(path):
@@ -44,7 +38,6 @@ def gpt(path):
 def good(tmp_path_factory):
     """Return a folder with a good file for each reader."""
     folder = tmp_path_factory.mktemp("good")
-    (folder / "text.txt").write_bytes("\ufeffa line\r\nשורה\rlast".encode())
     (folder / "vectors.txt").write_bytes("2 3\nnaïve 1 2 3\n. . . 0.5 -1 2e-3\n".encode())
     pieces = [*SPECIALS, "play", "##ing", "chess", ",", "naive"]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
@@ -55,7 +48,6 @@ def good(tmp_path_factory):
 
 
 READERS = {
-    "text.txt": text,
     "vectors.txt": vectors,
     "vocab.txt": vocabulary,
     "model.safetensors": gpt,
@@ -94,22 +86,3 @@ def test_a_broken_file_is_read_or_refused_by_name(good, name):
     finally:
         (good / name).write_bytes(whole)
     assert min(seen.values()) > 5, "neither are all nonsense, nor all whole"
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"\xef\xbb\xbfone\r\ntwo\rthree\n", "one\ntwo\nthree\n"),
-        ("a\u2028b\x85c".encode(), "a\u2028b\x85c"),
-        (b"abc\x80", "0x80 at byte 3"),
-        ("Kräne".encode("latin-1"), "0xe4 at byte 2"),
-        ("text".encode("utf-16"), "NUL at byte 3"),
-        (b"ab\xed\xa0\x80", "0xed at byte 2"),  # half a surrogate pair
-    ],
-)
-def test_a_text_is_read_to_the_letter_or_refused_with_its_position(content, expected):
-    if "at byte" not in expected:
-        assert readers.text(content, "x") == expected
-    else:
-        with pytest.raises(ValueError, match=f"^x .*{expected}"):
-            readers.text(content, "x")

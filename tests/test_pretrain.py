@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ import transformers
 from filelock import FileLock
 
 from pretrain import plan, tokens, train
-from pretrain.__main__ import main, read_options, say_plan
+from pretrain.__main__ import main, read_options
 from support.data import toyworld
 from support.models import pretrained
 from support.models.bert import BertForPretraining
@@ -49,15 +51,20 @@ def run(text, out, *more, steps=9):
     return train.run(read_options(command(text, out, *more, steps=steps)))
 
 
+def log(out):
+    """Return the entries of Trainer's log, of the newest checkpoint."""
+    newest = train.newest_checkpoint(out / "run/checkpoints")
+    return json.loads(Path(newest, "trainer_state.json").read_text())["log_history"]
+
+
 def losses(out):
-    return json.loads((out / "run/curve.json").read_text())
+    """Return the losses of training and of validation by step."""
+    names = ("loss", "eval_loss")
+    return {(e["step"], name): e[name] for e in log(out) for name in names if name in e}
 
 
 def assert_same_losses(out, expected, atol=1e-4):
-    found, wanted = losses(out), losses(expected)
-    assert list(found) == list(wanted)
-    for step in wanted:
-        assert found[step] == pytest.approx(wanted[step], abs=atol)
+    assert losses(out) == pytest.approx(losses(expected), abs=atol, rel=0)
 
 
 @pytest.fixture(scope="module")
@@ -118,28 +125,27 @@ def test_a_text_of_any_form_goes_through_in_pieces_with_the_tokens_of_the_whole(
     for name in ("a.txt", "a.jsonl"):
         pieces = [*tokens.read_texts([tmp_path / name])][:-1]
         assert max(map(len, pieces)) <= tokens.PIECE and "".join(pieces) == text
-        ids, n_bytes = tokens.encode(pieces, tokenizer, [])
-        assert n_bytes == len(text.encode())
+        ids = tokens.encode(pieces, tokenizer, [])
         if " " in unit or "\n" in unit:
             assert ids == whole
     assert tokenizer.decode(ids) == text
 
 
 BAD_TEXTS = [
-    ("a.txt", b"", "no text"),
-    ("a.jsonl", b"", "no text"),
-    ("a.txt", b"ab\0\1\2", "zero byte"),
-    ("a.txt", "né".encode("latin-1") * 100, "not UTF-8 text"),
-    ("a.txt", "text".encode("utf-16"), "zero byte"),
+    ("a.txt", b"", "the text has 1 tokens"),
+    ("a.jsonl", b"", "the text has 0 tokens"),
+    ("a.txt", b"ab\0\1\2", "a.txt cannot be read: .*zero byte"),
+    ("a.txt", "né".encode("latin-1") * 100, "a.txt cannot be read: .*utf-8"),
+    ("a.txt", "text".encode("utf-16"), "a.txt cannot be read: .*utf-8"),
     ("a.txt", b"too short", "longer text"),
-    ("a.txt", b"a few words . " * 20, "a window needs 17 tokens.* longer text"),
-    ("a.txt.gz", gzip.compress(b"a text\n" * 9_000)[:-20], "damaged"),
-    ("a.txt.gz", gzip.compress(b"a text\n" * 9_000)[:-4], "damaged"),
-    ("a.txt.gz", b"\x1f\x8bno gzip" * 9, "damaged"),
+    ("a.txt", b"a few words . ", "shorter --context, must give 34"),
+    ("a.txt.gz", gzip.compress(b"a text\n" * 9_000)[:-20], "a.txt.gz cannot be read"),
+    ("a.txt.gz", gzip.compress(b"a text\n" * 9_000)[:-4], "a.txt.gz cannot be read"),
+    ("a.txt.gz", b"\x1f\x8bno gzip" * 9, "a.txt.gz cannot be read"),
     ("a.jsonl", b'{"text": "a"}\n{"te', "line 2 is not JSON"),
-    ("a.jsonl", b'{"text": "a"}\n{"body": "a"}', r"line 2: no text in field 'text'.*\['body'\]"),
-    ("a.jsonl", b'{"text": null}', "line 1: no text"),
-    ("a.jsonl", b'["a"]', "line 1: no text"),
+    ("a.jsonl", b'{"text": "a"}\n{"body": "a"}', "line 2 has no text in field 'text'.*body"),
+    ("a.jsonl", b'{"text": null}', "line 1 has no text"),
+    ("a.jsonl", b'["a"]', "line 1 has no text"),
     ("missing.txt", None, "no file .*missing.txt"),
 ]
 
@@ -150,29 +156,30 @@ def test_a_text_that_cannot_be_used_is_refused(tmp_path, name, content, reason):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(SystemExit, match=f"(?s)^pretrain: .*{reason}"):
         main(command(tmp_path / name, tmp_path / "out"))
-    assert not list((tmp_path / "out").rglob("*.unfinished")), "nothing half-written is left"
+    assert not list((tmp_path / "out").rglob("*.arrow")), "nothing half-written is left"
 
 
-def make(text, tokenizer, folder, field="text"):
-    folder.mkdir(exist_ok=True)
-    return tokens.make_tokens([text], tokenizer, 0, folder, field)[0]
+def ids_of(rows):
+    """Return the token ids of all windows of a run."""
+    return np.concatenate(rows[:]["ids"]).tolist()
 
 
-def test_tokens_are_made_again_when_they_are_cut_short_and_refused_for_another_text(text, tmp_path):
+def test_windows_are_the_text_and_are_made_again_for_another_one(text, tmp_path):
     tokenizer = tokens.train_tokenizer(tokens.read_texts([text]), 300)
-    mine = shutil.copy(text, tmp_path / "mine.txt")
-    whole = make(mine, tokenizer, tmp_path / "w").tolist()
-    assert tokenizer.decode(whole[:-1]) == text.read_text() and whole[-1] == 0
-    for size in (0, 7, 4_000):
-        os.truncate(tmp_path / "w/tokens.bin", size)
-        assert make(mine, tokenizer, tmp_path / "w").tolist() == whole
-    data = bytearray(mine.read_bytes())
-    data[len(data) // 2] ^= 1  # one letter in the middle, and the times as they were
-    times = os.stat(mine)
-    mine.write_bytes(data)
-    os.utime(mine, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(ValueError, match="another text or tokenizer"):
-        make(mine, tokenizer, tmp_path / "w")
+    documents = tmp_path / "texts.jsonl"
+    documents.write_text("".join(json.dumps({"text": t}) + "\n" for t in ("abc", "d e", "fg hi")))
+
+    def make(length):
+        given = [documents], "text", tokenizer, 0, length, tmp_path / "tokens"
+        return ids_of(tokens.make_windows(*given))
+
+    whole = [i for t in ("abc", "d e", "fg hi") for i in (*tokenizer.encode(t).ids, 0)]
+    assert make(3) == whole[: len(whole) // 3 * 3] and make(4) == whole[: len(whole) // 4 * 4]
+    files = sorted((tmp_path / "tokens").rglob("*.arrow"))
+    assert make(3) == whole[: len(whole) // 3 * 3]
+    assert sorted((tmp_path / "tokens").rglob("*.arrow")) == files, "not made twice"
+    documents.write_text(documents.read_text().replace("abc", "xyz"))
+    assert tokenizer.decode(make(3)[:3]) == "xyz"
 
 
 # ------------------------------------------------------------------------------- tokenizers
@@ -214,8 +221,8 @@ def shortened(content):
 def test_a_given_tokenizer_loses_nothing_of_the_text(text, tmp_path):
     before = tokens.read_tokenizer(saved(tmp_path, lambda content: None))
     after = tokens.read_tokenizer(saved(tmp_path, shortened))
-    expected, _ = tokens.encode([text.read_text()], before, [0])
-    assert tokens.encode([text.read_text()], after, [0])[0] == expected and len(expected) > 9_000
+    expected = tokens.encode([text.read_text()], before, [0])
+    assert tokens.encode([text.read_text()], after, [0]) == expected and len(expected) > 9_000
 
 
 @pytest.mark.parametrize("gap", [50, 70_000])
@@ -228,9 +235,9 @@ def test_ids_may_have_gaps(text, tmp_path, gap):
     run(text, tmp_path / "m", "--tokenizer", str(path), steps=1)
     config = json.loads((tmp_path / "m/config.json").read_text())
     assert config["vocab_size"] == 400 + gap
-    values = np.fromfile(tmp_path / "m/run/tokens.bin", np.uint32 if gap > 2**16 else np.uint16)
-    assert values.max() >= 300 + gap
-    assert tokens.read_tokenizer(path).decode(values[:-1]) == text.read_text()
+    tokenizer = tokens.read_tokenizer(path)
+    ids = ids_of(tokens.make_windows([text], "text", tokenizer, 0, 17, tmp_path / "tokens"))
+    assert max(ids) >= 300 + gap and text.read_text().startswith(tokenizer.decode(ids))
 
 
 def renamed(content, new="</s>"):
@@ -249,7 +256,7 @@ def dropping(content):
 
 BAD_TOKENIZERS = [
     (lambda content: renamed(content, "the end"), "gpt", "no end token"),
-    (dropping, "gpt", "drops characters"),
+    (dropping, "gpt", "drops unknown characters"),
     (lambda content: content.pop("model"), "gpt", "is no tokenizer"),
     (lambda content: None, "bert", r"no end token, such as \[SEP\]"),
 ]
@@ -262,37 +269,43 @@ def test_a_tokenizer_that_cannot_be_used_is_refused(tmp_path, change, model, rea
 
 
 # ------------------------------------------------------------------------------- examples
-def test_windows_follow_from_the_seed_and_their_number_alone():
-    values = np.arange(1_000, dtype=np.uint16)
-    windows = train.Windows(values, 16, 3, 500)
-    examples = [windows[i] for i in range(500)]
+def rows(values, length):
+    """Return windows as make_windows does."""
+    windows = np.asarray(values)[: len(values) // length * length].reshape(-1, length)
+    return datasets.Dataset.from_dict({"ids": windows}).with_format("numpy")
+
+
+def test_windows_come_once_a_pass_in_an_order_of_seed_and_pass():
+    windows = train.Windows(rows(np.arange(170), 17), 3, 40, None)
+    examples = [windows[i] for i in range(40)]
     for example in examples:
         ids, labels = example["input_ids"], example["labels"]
         assert (np.diff(ids) == 1).all() and (labels == ids + 1).all() and len(ids) == 16
         assert ids.dtype == np.int64
-    starts = [example["input_ids"][0] for example in examples]
-    assert min(starts) < 20 and max(starts) > 963 and max(starts) + 17 <= 1_000
-    assert windows[7]["input_ids"].tolist() == examples[7]["input_ids"].tolist()
-    assert starts != [train.Windows(values, 16, 4, 500)[i]["input_ids"][0] for i in range(500)]
+    starts = [int(example["input_ids"][0]) for example in examples]
+    passes = [starts[i : i + 10] for i in range(0, 40, 10)]
+    assert all(sorted(one) == list(range(0, 170, 17)) for one in passes) and passes[0] != passes[1]
+    assert windows[7]["input_ids"][0] == starts[7], "it follows from its number, not from history"
+    other = train.Windows(rows(np.arange(170), 17), 4, 40, None)
+    assert [int(other[i]["input_ids"][0]) for i in range(40)] != starts
 
 
 def test_masked_windows_hide_words_only():
     tokenizer = tokens.train_tokenizer([toyworld.text(n=100)], 300, "bert")
     end, word = tokenizer.token_to_id("[SEP]"), 200
-    values = np.array([word, word, end] * 300, np.uint16)
-    windows = train.MaskedWindows(values, 18, 0, 200, tokenizer=tokenizer)
-    hidden = 0
+    windows = train.Windows(rows([word, word, end] * 190, 19), 0, 200, tokenizer)
+    hidden = changed = 0
     for i in range(200):
         ids, labels = windows[i]["input_ids"], windows[i]["labels"]
         assert ids[0] == 2 and ids[-1] == 3 and (labels[[0, -1]] == -100).all()
         chosen = labels != -100
         hidden += chosen.sum()
-        assert (labels[chosen] == word).all() and ((ids == word) | (ids == end) | chosen)[
-            1:-1
-        ].all()
-        assert (ids[chosen] > 4).sum() + (ids[chosen] == 4).sum() == chosen.sum()
+        changed += (ids[chosen] == 4).sum()
+        assert (labels[chosen] == word).all() and (ids[chosen] >= 4).all(), "no special token drawn"
+        assert ((ids == word) | (ids == end) | chosen)[1:-1].all()
     assert hidden == pytest.approx(0.15 * 200 * 16 * 2 / 3, rel=0.3)
-    nothing = train.MaskedWindows(np.full(99, end), 9, 0, 1, tokenizer=tokenizer)[0]
+    assert changed == pytest.approx(0.8 * hidden, rel=0.1)
+    nothing = train.Windows(rows(np.full(99, end), 9), 0, 1, tokenizer)[0]
     assert (nothing["labels"] == -100).all()
 
 
@@ -313,32 +326,47 @@ def test_the_loss_does_not_depend_on_how_a_step_is_divided(model):
 
 
 # ------------------------------------------------------------------------------------ runs
-def test_training_lowers_the_loss_and_passes_the_options_on(alone, text, tmp_path):
-    points = losses(alone)
-    assert points["9"]["valid"] < points["3"]["valid"] - 0.05
-    assert points["3"]["valid"] == pytest.approx(np.log(400), abs=0.5)
-    state = json.loads((alone / "run/checkpoints/checkpoint-9/trainer_state.json").read_text())
-    rates = [entry["learning_rate"] for entry in state["log_history"] if "loss" in entry]
-    warm = train.warmup_cosine(0, 9, 0.1)  # a twentieth of nine steps
-    assert rates == pytest.approx([0.01 * warm(step) for step in (2, 5, 8)], rel=0.3)
-    run(text, tmp_path / "m", "--warmup", "8", steps=9)
-    assert losses(tmp_path / "m")["3"]["valid"] > points["3"]["valid"] + 0.01
+def test_training_lowers_the_loss(alone):
+    found = losses(alone)
+    assert found[9, "eval_loss"] < found[3, "eval_loss"] - 0.05
+    assert found[3, "eval_loss"] == pytest.approx(np.log(400), abs=0.5)
 
 
-@pytest.mark.parametrize("more", [["--recompute"], ["--micro-batch", "2"]])
-def test_what_saves_memory_changes_nothing(text, alone, tmp_path, more):
-    run(text, tmp_path / "m", *more)
+@pytest.mark.parametrize(("warmup", "second"), [("0", 0.009986), ("4", 0.0025), (None, 0.005)])
+def test_the_learning_rate_is_that_of_the_options(text, tmp_path, warmup, second):
+    """By default a twentieth of the steps, two of 40, are the warm-up; the end is a tenth."""
+    more = ["--save-every", "1", *(["--warmup", warmup] if warmup else [])]
+    run(text, tmp_path / "m", *more, steps=40)
+    rates = [entry["learning_rate"] for entry in log(tmp_path / "m") if "loss" in entry]
+    assert rates[0] == (0.01 if warmup == "0" else 0) and max(rates) <= 0.01
+    assert rates[1] == pytest.approx(second, rel=1e-4)
+    assert rates[-1] == pytest.approx(0.001, rel=0.02)
+
+
+def test_weights_decay_and_biases_do_not(text, tmp_path, monkeypatch):
+    groups = []
+    monkeypatch.setattr(
+        train.WindowTrainer, "train", lambda self, _: groups.extend(
+            self.create_optimizer().param_groups) or sys.exit()
+    )  # fmt: skip
+    with pytest.raises(SystemExit):
+        run(text, tmp_path / "m", "--weight-decay", "0.3")
+    assert {g["weight_decay"] for g in groups if any(p.dim() > 1 for p in g["params"])} == {0.3}
+    assert {g["weight_decay"] for g in groups if any(p.dim() < 2 for p in g["params"])} == {0.0}
+    assert {g["betas"] for g in groups} == {(0.9, 0.95)}
+
+
+def test_a_smaller_micro_batch_changes_nothing(text, alone, tmp_path):
+    run(text, tmp_path / "m", "--micro-batch", "2")
     assert_same_losses(tmp_path / "m", alone)
 
 
-def test_zero_is_not_taken_for_not_given(text, tmp_path, monkeypatch):
-    used = []
-    real = train.warmup_cosine
-    monkeypatch.setattr(train, "warmup_cosine", lambda *given: used.append(given) or real(*given))
-    for warmup in ("0", "1"):
-        run(text, tmp_path / warmup, "--save-every", "40", "--warmup", warmup, steps=40)
-    run(text, tmp_path / "default", "--save-every", "40", steps=40)
-    assert used == [(0, 40, 0.1), (1, 40, 0.1), (2, 40, 0.1)]
+def test_the_seed_decides_about_the_initial_weights(text, tmp_path):
+    for seed in ("0", "0", "1"):
+        run(text, tmp_path / "m", "--seed", seed, steps=1)
+        shutil.move(tmp_path / "m", tmp_path / f"m{len(list(tmp_path.iterdir()))}")
+    first, again, other = (losses(path)[1, "eval_loss"] for path in sorted(tmp_path.iterdir()))
+    assert first == again != other
 
 
 def started(n, arguments, **environment):
@@ -357,7 +385,7 @@ def test_two_processes_do_what_one_does_and_one_goes_on_after_them(text, bert, t
     two = started(2, command(text, out, "--model", "bert", "--micro-batch", "2", steps=6))
     said = two.communicate(timeout=240)[0].decode()
     assert two.returncode == 0, said
-    assert said.count("step 3 of 6") == 1, "one process reports"
+    assert said.count("parameters;") == 1, "one process reports"
     assert_same_losses(out, bert)
     shutil.rmtree(out / "run/checkpoints/checkpoint-6")
     run(text, out, "--model", "bert", steps=6)
@@ -366,49 +394,53 @@ def test_two_processes_do_what_one_does_and_one_goes_on_after_them(text, bert, t
 
 def test_a_killed_run_goes_on_bit_for_bit(text, tmp_path, capsys):
     """With dropout, and a terminal that lacks the characters of a sample."""
+    chinese = text.read_text().replace("e", "天")
+    text = tmp_path / "text.txt"
+    text.write_text(chinese, "utf-8")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     options = ["--dropout", "0.2"]
     run(text, whole, *options, steps=60)
     process = started(1, command(text, killed, *options, steps=60), PYTHONIOENCODING="ascii")
     end = time.monotonic() + 240
-    while not list(killed.glob("run/checkpoints/checkpoint-6/complete.json")):
+    while not list(killed.glob("run/checkpoints/checkpoint-6/trainer_state.json")):
         assert process.poll() is None and time.monotonic() < end, process.communicate()[0]
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    begun = train.newest_checkpoint(killed / "run/checkpoints")
-    assert 6 <= int(begun.rpartition("-")[2]) < 60
+    begun = int(train.newest_checkpoint(killed / "run/checkpoints").rpartition("-")[2])
+    assert 6 <= begun < 60
     capsys.readouterr()
     run(text, killed, *options, steps=60)
-    assert f"step {int(begun.rpartition('-')[2]) + 3} of 60" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"step {begun + 3}:" in said and f"step {begun}:" not in said
     assert_same_losses(killed, whole, atol=0)
     ends = [(out / "model.safetensors").read_bytes() for out in (killed, whole)]
     assert ends[0] == ends[1]
 
 
-def test_a_damaged_checkpoint_is_passed_over(text, alone, tmp_path, capsys):
+def test_an_incomplete_checkpoint_is_passed_over(text, alone, tmp_path):
     out = shutil.copytree(alone, tmp_path / "m")
-    newest = out / "run/checkpoints/checkpoint-9"
-    os.truncate(newest / "optimizer.pt", 500)
-    (out / "run/checkpoints/checkpoint-12").mkdir()  # killed before it was complete
+    checkpoints = out / "run/checkpoints"
+    os.truncate(checkpoints / "checkpoint-9/trainer_state.json", 500)
+    (checkpoints / "checkpoint-12").mkdir()  # killed before anything was in it
+    assert train.newest_checkpoint(checkpoints) == str(checkpoints / "checkpoint-6")
     run(text, out)
-    assert "checkpoint-9 is damaged" in capsys.readouterr().out
     assert_same_losses(out, alone, atol=0)
 
 
-def test_processes_drop_different_units():
-    report = train.Report(Namespace(seed=1, batch=1, context=1), Namespace(flop=1, tokens=1), 1, 0)
-    drawn = set()
-    for rank, step in ((0, 0), (1, 0), (0, 1), (1, 1)):
+def test_dropout_follows_from_seed_step_and_process():
+    report = train.Report(1, None, None)
+    drawn = []
+    for rank, step in [(0, 0), (1, 0), (0, 1), (1, 1)] * 2:
         report.on_step_begin(Namespace(process_index=rank), Namespace(global_step=step), None)
-        drawn.add(torch.rand(1).item())
-    assert len(drawn) == 4
+        drawn.append(torch.rand(1).item())
+    assert drawn[:4] == drawn[4:] and len(set(drawn)) == 4
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(text, tmp_path):
-    with pytest.raises(SystemExit, match="the loss is nan between steps 0 and 3"):
+    with pytest.raises(SystemExit, match="the loss is nan: try a smaller --lr"):
         main(command(text, tmp_path / "m", "--lr", "1e30"))
-    assert not list(tmp_path.rglob("complete.json"))
+    assert not list(tmp_path.rglob("trainer_state.json"))
 
 
 def test_two_runs_in_one_folder_are_refused(text, tmp_path):
@@ -424,7 +456,15 @@ def test_a_run_goes_on_with_its_own_options_only(text, alone, more):
         main(command(text, alone, *more))
 
 
-@pytest.mark.parametrize("name", ["options", "tokens", "tokenizer"])
+def test_a_run_goes_on_with_its_own_text_only(text, alone, tmp_path):
+    out = shutil.copytree(alone, tmp_path / "m")
+    other = tmp_path / "toy.txt"
+    other.write_text(text.read_text() + "one more .\n", "utf-8")
+    with pytest.raises(SystemExit, match="holds a run with --text .*toy.txt of"):
+        main(command(other, out))
+
+
+@pytest.mark.parametrize("name", ["options", "tokenizer"])
 def test_a_damaged_file_of_a_run_is_named(text, alone, tmp_path, name):
     out = shutil.copytree(alone, tmp_path / "m")
     (out / f"run/{name}.json").write_bytes(b'{"model": ')
@@ -449,7 +489,7 @@ def test_options_that_make_no_sense_are_refused(text, tmp_path, capsys, more):
 
 def test_what_the_machine_cannot_do_is_said_in_a_line(text, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for more, reason in ((["--precision", "fp16"], "needs a GPU"), (["--fsdp"], "needs GPUs"),
+    for more, reason in ((["--precision", "fp16"], "need GPUs"), (["--fsdp"], "need GPUs"),
                          (["--micro-batch", "3"], "not a multiple")):  # fmt: skip
         with pytest.raises(SystemExit, match=f"^pretrain: .*{reason}"):
             main(command(text, tmp_path / "m", *more))
@@ -465,22 +505,22 @@ def test_what_the_machine_cannot_do_is_said_in_a_line(text, tmp_path, monkeypatc
 
 
 # --------------------------------------------------------------------------------- exports
-def test_an_exported_gpt_is_what_was_trained(alone):
+def test_an_exported_gpt_is_what_was_trained(alone, text, tmp_path):
     theirs = transformers.AutoModelForCausalLM.from_pretrained(alone).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(alone)
     end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
     given = tokenizer("the capital of france", return_tensors="pt")
     assert set(given) == {"input_ids", "attention_mask"}
     assert tokenizer.decode(given["input_ids"][0]) == "the capital of france"
-    valid = np.fromfile(alone / "run/tokens.bin", np.uint16)
-    at = len(valid) - round(0.05 * len(valid))
-    windows = train.Windows(valid[at:], 16, 0, 128)
+    ours = tokens.read_tokenizer(alone / "run/tokenizer.json")
+    whole = tokens.make_windows([text], "text", ours, end, 17, tmp_path)
+    windows = train.Windows(whole.select(range(round(0.95 * len(whole)), len(whole))), 0, 128, None)
     ids, labels = (torch.tensor(np.stack([windows[i][name] for i in range(128)]))
                    for name in ("input_ids", "labels"))  # fmt: skip
     with torch.no_grad():
         logits = theirs(ids).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()).item()
-    assert loss == pytest.approx(losses(alone)["9"]["valid"], abs=1e-4)
+    assert loss == pytest.approx(losses(alone)[9, "eval_loss"], abs=1e-4)
     for config in (theirs.config, theirs.generation_config):
         assert (config.eos_token_id, config.bos_token_id, config.pad_token_id) == (end, end, end)
     assert theirs.generation_config.max_length == tokenizer.model_max_length == 16
@@ -524,36 +564,47 @@ def test_an_exported_model_goes_on_training(alone, text):
     assert found[-1] < found[0] - 0.5
 
 
-def test_the_readme_names_the_folder_as_python_reads_it(alone):
-    lines = (alone / "README.md").read_text().splitlines()
-    named = next(line for line in lines if line.startswith("model = "))
-    assert eval(named.partition("from_pretrained")[2]) == alone.as_posix()
-
-
 # ----------------------------------------------------------------------------------- plans
 def test_the_plan_is_of_the_card_and_writes_nothing(text, tmp_path, capsys):
     for card, precision in (("t4", "fp16"), ("v100", "fp16"), ("a100", "bf16")):
         options = read_options(command(text, tmp_path / "m", "--plan", "--card", card))
         assert options.precision == precision
-        costs = say_plan(options)
+        costs = plan.say_plan(options)
     main(command(text, tmp_path / "m", "--plan", "--card", "t4", "--devices", "2"))
     shown = capsys.readouterr().out
-    assert "2 x t4" in shown and "Chinchilla" in shown
+    assert "2 x t4" in shown and "Chinchilla" in shown and "does not fit" not in shown
     model = plan.new_model(plan.new_config(options, 400))
     assert costs.parameters == sum(p.numel() for p in model.parameters())
     assert costs.tokens == 9 * 8 * 16 and costs.state_bytes == 16 * costs.parameters
+    main(
+        command(text, tmp_path / "m", "--plan", "--card", "t4", "--width", "4096", "--layers", "32")
+    )
+    assert "does not fit" in capsys.readouterr().out
     assert not (tmp_path / "m").exists()
 
 
+def test_the_plan_counts_the_work_of_gpt2():
+    """855.17 MFLOP a token, as nanoGPT's estimate; half the memory a device where two share."""
+    sizes = "--layers 12 --width 768 --heads 12 --context 1024 --batch 2 --fsdp --devices 2"
+    options = read_options(command("-", "-", *sizes.split()))
+    costs = plan.make_plan(plan.new_config(options, 50_257), options, 2)
+    assert costs.parameters == 124_439_808
+    assert costs.flop / costs.tokens / 1e6 == pytest.approx(855.17, abs=0.01)
+    assert costs.state_bytes == 8 * costs.parameters
+    seconds = costs.flop / (2 * 0.4 * plan.CARDS["t4"][0])
+    assert f"{round(seconds)} (h" in costs.text(1_000, "t4", 2).replace("0:00:0", "")
+
+
 def test_the_plan_of_a_large_text_reads_its_beginning(text, tmp_path, capsys, monkeypatch):
-    main(command(text, tmp_path / "m", "--plan"))
-    exact = capsys.readouterr().out.splitlines()[0]
-    monkeypatch.setattr("pretrain.__main__.SAMPLE", 3)
-    main(command(text, tmp_path / "m", "--plan"))
-    about = capsys.readouterr().out.splitlines()[0]
-    assert about.startswith("about ") and not exact.startswith("about")
-    n, m = (int(line.replace(",", "").split()[-2]) for line in (exact, about))
-    assert m == pytest.approx(n, rel=0.1)
+    found = []
+    for sample in (500, 3):
+        monkeypatch.setattr(plan, "SAMPLE", sample)
+        main(command(text, tmp_path / "m", "--plan"))
+        line = capsys.readouterr().out.splitlines()[0]
+        found.append(int(line.replace(",", "").split()[-2]))
+    tokenizer = tokens.train_tokenizer(tokens.read_texts([text]), 400)
+    whole = len(tokens.encode([text.read_text(), None], tokenizer, [0]))
+    assert found[0] == whole and found[1] == pytest.approx(whole, rel=0.1)
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
@@ -578,6 +629,6 @@ def test_the_planned_activations_are_those_that_pytorch_keeps(precision, model):
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             module(ids, labels)
     measured = sum(storage.nbytes() for storage in kept.values())
-    planned = plan.make_plan(config, options, 1, 1, 1).activation_bytes
+    planned = plan.make_plan(config, options, 1).activation_bytes
     logits = (1 if model == "gpt" else 0.15) * 8 * 64 * 1_000 * 4  # and their gradient
-    assert planned - logits == pytest.approx(measured, rel=0.15)
+    assert planned - logits == pytest.approx(measured, rel=0.1)

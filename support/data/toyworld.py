@@ -107,9 +107,9 @@ class Kind:
             record.update({field: zipf([word]) for field, word in pronouns.items()})
         return record
 
-    def words(self, field: str) -> list[str]:
-        """Return each record's likeliest word for a field."""
-        return [record[field].items[0] for record in self.records]
+    def words(self, field: str = "") -> list[str]:
+        """Return each record's likeliest word for a field, by default the first."""
+        return [record[field or self.first].items[0] for record in self.records]
 
     def identified_by(self, field: str) -> bool:
         """Return whether a word of the field tells which record it comes from."""
@@ -280,7 +280,7 @@ class ToyWorld:
         """
         tokens = sentence.split()
         return [
-            (pattern.text, {name: self._first_word(name, n) for name, (n,) in beliefs.items()})
+            (pattern.text, {name: self.kinds[name].words()[n] for name, (n,) in beliefs.items()})
             for pattern, beliefs, _ in self._matches(tokens)
             if len(pattern) == len(tokens)
         ]
@@ -374,9 +374,6 @@ class ToyWorld:
             beliefs = pattern.beliefs(tokens)
             if beliefs is not None:
                 yield pattern, beliefs, prob * math.prod(sum(b.values()) for b in beliefs.values())
-
-    def _first_word(self, kind: str, record: int) -> str:
-        return self.kinds[kind].words(self.kinds[kind].first)[record]
 
 
 _WORLD = ToyWorld(TABLES, SENTENCES, _PARTS["topic"])

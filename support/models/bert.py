@@ -75,7 +75,6 @@ class Bert(nn.Module):
             segments: segment ids (B, T), by default 0.
             lengths: tokens (B,) of each sequence that are not padding, by default all.
             positions: indices (P,) into ids.flatten(), by default all.
-
         Raises: ValueError for more positions than max_length.
         """
         T, n = ids.shape[1], len(self.positions.weight)

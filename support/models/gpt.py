@@ -70,10 +70,7 @@ class GPT(nn.Module):
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.n_layers) if adds else 0.02)
 
     def forward(self, ids: torch.Tensor, *, cache: Cache | None = None) -> torch.Tensor:
-        """Return logits (B, T, vocab_size) of the token after each of ids (B, T).
-
-        With a cache (new_cache), ids are those since the last call.
-        """
+        """Return logits (B, T, V) of the token after each of ids (B, T), the new ones if cached."""
         return F.linear(self.states(ids, cache=cache), self.tokens.weight)
 
     def states(self, ids: torch.Tensor, *, cache: Cache | None = None) -> torch.Tensor:
@@ -155,7 +152,9 @@ def generate(
     """
     device = model.tokens.weight.device
     ids = torch.as_tensor(prompts, device=device)
-    start = ids.shape[1]
+    start, room = ids.shape[1], model.config.max_length
+    if start + new_tokens - 1 > room:  # said before minutes are spent on it
+        raise ValueError(f"{start} and {new_tokens} new tokens do not fit into {room} positions")
     stops = torch.tensor(sorted(stop), dtype=torch.long, device=device)
     done = torch.zeros(len(ids), dtype=torch.bool, device=device)
     generator = torch.Generator().manual_seed(seed)
@@ -165,8 +164,7 @@ def generate(
     try:
         for _ in range(new_tokens):
             unread = ids[:, cache[0].length :] if use_cache else ids
-            state = model.states(unread, cache=cache)[:, -1]  # (B, d_model)
-            logits = F.linear(state, model.tokens.weight)  # (B, V)
+            logits = F.linear(model.states(unread, cache=cache)[:, -1], model.tokens.weight)
             p = next_token_probabilities(logits, temperature=temperature, top_k=top_k, top_p=top_p)
             # Sampled on the CPU, where a seed gives the same numbers on every machine.
             chosen = torch.multinomial(p.cpu(), 1, generator=generator).to(device)

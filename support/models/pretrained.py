@@ -158,7 +158,6 @@ def load_bert(folder: str | Path, kind: type[nn.Module] = Bert) -> nn.Module:
         folder: the checkpoint.
         kind: Bert, or one of our classes with a head. Heads that it lacks are left out; a pooler
             that the checkpoint lacks starts from random weights, with a warning.
-
     Raises:
         FileNotFoundError: for a folder without config.json or safetensors.
         ValueError: for another kind of model, an option that our models lack, and weights that are

@@ -51,7 +51,6 @@ def attention(
         q: queries (B, H, T, d); k, v: keys and values (B, H, S, d).
         attn_mask: boolean, broadcastable to (B, H, T, S); True = may attend.
         dropout: a module that acts on the weights.
-
     Returns:
         output (B, H, T, d) and weights (B, H, T, S) before dropout. A row of weights sums to 1, or
         to 0 where the mask allows nothing.
@@ -121,7 +120,6 @@ class MultiHeadAttention(nn.Module):
             attn_mask: boolean (T, S), (B, 1 or T, S) or (B, H, T, S); True = may attend.
             is_causal: whether to hide later positions as well.
             cache: earlier keys and values of self-attention, which count in S; x's are added.
-
         Raises: ValueError for a mask that is not boolean.
         """
         B, T, d = x.shape

@@ -7,7 +7,6 @@ Radford et al. 2019, section 2.2 (bytes as the alphabet, the pattern that splits
 from __future__ import annotations
 
 import heapq
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -51,28 +50,12 @@ class BPETokenizer:
     Attributes:
         vocab: each token to its id, bytes written with `byte_symbols`.
         merges: pairs of tokens in rank order.
-        special_tokens: each special token to its id.
     """
 
-    def __init__(
-        self,
-        vocab: dict[str, int],
-        merges: Sequence[tuple[str, str]],
-        special_tokens: Sequence[str] = (),
-    ):
+    def __init__(self, vocab: dict[str, int], merges: Sequence[tuple[str, str]]):
         """Build the tables from what `train` learned, or from its first merges."""
-        # Another character could be the symbol of a byte, and be decoded as that byte.
-        if isinstance(special_tokens, str) or not all(t and t.isascii() for t in special_tokens):
-            raise ValueError(f"expected ASCII texts as special tokens, got {special_tokens!r}")
         self.vocab, self.merges = vocab, list(merges)
-        self.special_tokens = {token: vocab[token] for token in special_tokens}
-        self._bytes = {
-            i: bytes(_BYTES[c] for c in token) if _BYTES.keys() >= set(token) else _utf8(token)
-            for token, i in vocab.items()
-        }
-        # Longest first, as the library does where one special token begins another.
-        longest_first = sorted(special_tokens, key=len, reverse=True)
-        self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+        self._bytes = {i: bytes(_BYTES[c] for c in token) for token, i in vocab.items()}
         self._ranks = {
             (vocab[a], vocab[b]): (rank, vocab[a + b]) for rank, (a, b) in enumerate(self.merges)
         }
@@ -80,21 +63,16 @@ class BPETokenizer:
         self._cache: dict[str, list[int]] = {}
 
     @classmethod
-    def train(
-        cls, texts: str | Iterable[str], vocab_size: int, special_tokens: Sequence[str] = ()
-    ) -> BPETokenizer:
+    def train(cls, texts: str | Iterable[str], vocab_size: int) -> BPETokenizer:
         """Return a tokenizer learned from one text or several.
 
-        Ids: special tokens, then the 256 bytes in the order of their symbols, then merges. There
-        are fewer than `vocab_size` when no pair is left to merge. Special tokens get no treatment
-        of their own in the training text.
-
+        Ids: the 256 bytes in the order of their symbols, then merges. There are fewer than
+        `vocab_size` when no pair is left to merge.
         Raises:
-            ValueError: `vocab_size` leaves no room for bytes and special tokens.
-
+            ValueError: `vocab_size` leaves no room for the bytes.
         Source: Sennrich et al. 2016, algorithm 1; order of ids and ties as in `tokenizers`.
         """
-        symbols = list(dict.fromkeys((*special_tokens, *sorted(_SYMBOLS))))
+        symbols = sorted(_SYMBOLS)
         if vocab_size < len(symbols):
             raise ValueError(f"expected a vocab_size of at least {len(symbols)}, got {vocab_size}")
         counts: Counter[str] = Counter()
@@ -103,28 +81,23 @@ class BPETokenizer:
         byte_ids = [symbols.index(symbol) for symbol in _SYMBOLS]
         words = [[byte_ids[byte] for byte in _utf8(pre_token)] for pre_token in counts]
         vocab, merges = _learn(words, list(counts.values()), symbols, vocab_size)
-        return cls(vocab, [(symbols[a], symbols[b]) for a, b in merges], special_tokens)
+        return cls(vocab, [(symbols[a], symbols[b]) for a, b in merges])
 
     @property
     def vocab_size(self) -> int:
-        """Return the number of ids, special tokens included."""
+        """Return the number of ids."""
         return len(self.vocab)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of `text`; special tokens in it are recognized, the longest first.
+        """Return the ids of `text`.
 
         A lone surrogate, which UTF-8 cannot hold, is encoded in three bytes all the same:
         `decode(ids, errors="surrogatepass")` brings it back.
         """
-        parts = self._special.split(text) if self.special_tokens else [text]
         ids: list[int] = []
-        for i, part in enumerate(parts):
-            if i % 2:  # every second part is a special token
-                ids.append(self.vocab[part])
-                continue
-            for pre_token in pre_tokenize(part):
-                found = self._cache.get(pre_token)
-                ids += self._encode_pre_token(pre_token) if found is None else found
+        for pre_token in pre_tokenize(text):
+            found = self._cache.get(pre_token)
+            ids += self._encode_pre_token(pre_token) if found is None else found
         return ids
 
     def _encode_pre_token(self, pre_token: str) -> list[int]:
@@ -172,7 +145,7 @@ def _learn(
         if count == 0:
             break
         heapq.heappop(heap)
-        # A special token can be spelled like the new symbol, which then has its id.
+        # Another pair may have made the same symbol, abc of ab and c or of a and bc: it has one id.
         new = vocab.setdefault(symbols[a] + symbols[b], len(symbols))
         if new == len(symbols):
             symbols.append(symbols[a] + symbols[b])

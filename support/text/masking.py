@@ -147,7 +147,6 @@ def mask_tokens(
         mask_id, random_ids: the id of [MASK], and the ids (R,) that can replace a token.
         share: the fraction of each sequence's choosable tokens to predict, at least one token.
         fractions: of these, how many become [MASK], become a random token, and stay.
-
     Source: Devlin et al. 2019, section 3.1.
     """
     if not 0 < share <= 1 or not math.isclose(sum(fractions), 1):
@@ -186,7 +185,6 @@ def pretraining_batches(
     The same seed gives the same batches. Pairs are shortened to max_length tokens, three special
     ones included. Special tokens, of which [UNK] is one, are never predicted, nor do they replace
     another token.
-
     Source: Devlin et al. 2019, sections 3.1 and A.2; fresh masks in each epoch: Liu et al. 2019.
     """
     if max_length < 5:

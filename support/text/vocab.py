@@ -18,7 +18,6 @@ def basic_english(text: str) -> list[str]:
     """Return the lower-cased tokens of a text, punctuation marks as tokens of their own.
 
     Double quotes vanish; `;`, `:` and `<br />` become spaces.
-
     Source: torchtext 0.18, `get_tokenizer("basic_english")`, token for token.
     """
     text = text.lower().replace('"', "").replace("<br />", " ")
@@ -94,7 +93,6 @@ def build_vocab_from_iterator(
         min_freq: the lowest frequency kept.
         specials: tokens that come first, each once, even if it also occurs in the text.
         max_tokens: the most tokens, specials included.
-
     Source: torchtext 0.18, the function of the same name.
     """
     if isinstance(iterator, str) or isinstance(specials, str):

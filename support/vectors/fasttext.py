@@ -26,7 +26,6 @@ def ngram_hashes(word: str, min_n: int, max_n: int) -> list[int]:
     """Return the 32-bit hashes of a word's n-grams; a hash modulo `buckets` is a bucket.
 
     The n-grams are those of the word between the marks < and >, which alone are none.
-
     Source: Bojanowski et al. 2017, section 3.2; for the hash, FNV-1a (Fowler, Noll and Vo) over
     UTF-8 bytes, each widened with its sign, as fastText's dictionary.cc does.
     """
@@ -111,7 +110,7 @@ def train(
     batch: int = 2048,
     seed: int = 0,
     device: torch.device | str | None = None,
-    progress: bool | None = None,
+    progress: bool = True,
 ) -> FastText:
     """Return word and n-gram vectors trained on a corpus by skip-gram with negative sampling.
 
@@ -119,7 +118,6 @@ def train(
         min_n, max_n: the shortest and longest n-grams.
         buckets: how many numbers they are hashed to.
         dim, …: as in `word2vec.train`.
-
     Source: Bojanowski et al. 2017, section 3, with a mean in place of the sum, as in their program.
     """
     device = torch.device(device or profile.device())

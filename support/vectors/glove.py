@@ -88,20 +88,17 @@ def train(
     blocks: int = 64,
     seed: int = 0,
     device: torch.device | str | None = None,
-    progress: bool | None = None,
+    progress: bool = True,
 ) -> GloVe:
     """Return vectors that lower the mean over pairs of ½ h(x) (w·c + b + b' - ln x)².
 
     The same seed gives the same vectors on one machine.
-
     Args:
         lr: the learning rate (Adam) at first; it falls linearly to 0.
         x_max, alpha: as in `weight`.
         blocks: steps an epoch; a step takes a block of rows and all columns.
-
     Raises:
         FloatingPointError: the cost is no longer a number.
-
     Source: Pennington et al. 2014, eq. 8; Kingma and Ba 2015.
     """
     size = len(counts.words)
@@ -114,8 +111,7 @@ def train(
     context = _Side(size, dim, bias=dim + 1, rng=rng, device=device)
     losses: list[float] = []
     steps_left = steps = epochs * len(batches)
-    shown = profile.progress_enabled() if progress is None else progress
-    for epoch in tqdm(range(epochs), unit="epoch", disable=not shown):
+    for epoch in tqdm(range(epochs), disable=not (progress and profile.progress_enabled())):
         cost = torch.zeros((), device=device)
         for i in torch.randperm(len(batches), generator=rng).tolist():
             now = lr * steps_left / steps

@@ -114,7 +114,7 @@ def train(
     batch: int = 1024,
     seed: int = 0,
     device: torch.device | str | None = None,
-    progress: bool | None = None,
+    progress: bool = True,
 ) -> Word2Vec:
     """Return word vectors trained on a corpus. The same seed gives the same on one machine.
 
@@ -122,10 +122,8 @@ def train(
         window, negatives, subsample: as in `skipgram_examples`.
         lr: the learning rate at first; it falls linearly to 0.
         batch: center words a step, at least 16.
-
     Raises:
         FloatingPointError: the loss is no longer a number.
-
     Source: Mikolov et al. 2013a, 2013b; AdaGrad by rows after Duchi et al. 2011.
     """
     device = torch.device(device or profile.device())
@@ -190,13 +188,12 @@ class Trainer:
         return (uniform - 0.5) / dim
 
     def run(
-        self, epochs: int, lr: float, subsample: float, batch: int, progress: bool | None
+        self, epochs: int, lr: float, subsample: float, batch: int, progress: bool
     ) -> tuple[list[float], float, float]:
         """Train, and return the losses, words a second and centers a second."""
-        shown = profile.progress_enabled() if progress is None else progress
         n_words, n_centers, losses = len(self.ids), 0, []
         start = time.perf_counter()
-        for epoch in tqdm(range(epochs), unit="epoch", disable=not shown):
+        for epoch in tqdm(range(epochs), disable=not (progress and profile.progress_enabled())):
             ids, sentence, order = self.subsample(subsample)
             steps, reported = order.split(batch // BLOCK), []
             for step, blocks in enumerate(steps):
