@@ -96,6 +96,8 @@ def fit(
     device = torch.device(device or profile.device())
     model.to(device)
     model.train()
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]  # else LambdaLR would take that of an earlier run
     scheduler = LambdaLR(optimizer, schedule or (lambda step: 1.0))
     trained = [weight for group in optimizer.param_groups for weight in group["params"]]
     history = History()

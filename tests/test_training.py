@@ -131,6 +131,9 @@ def test_the_schedule_scales_the_learning_rate_of_every_group_and_gives_it_back(
     assert history.learning_rates == pytest.approx([0.2 * factor for factor in factors])
     _, history = line(model=model, optimizer=optimizer)
     assert set(history.learning_rates) == {0.2}, "it does not go on where the schedule ended"
+    optimizer.param_groups[0]["lr"] = 0.05
+    _, history = line(model=model, optimizer=optimizer)
+    assert set(history.learning_rates) == {0.05}, "it starts where the caller says"
 
 
 def test_bfloat16_is_used_in_products_and_not_in_weights():
