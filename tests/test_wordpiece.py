@@ -234,6 +234,7 @@ def test_of_a_tokenizer_json_neither_truncation_nor_padding_nor_the_frame_is_kep
     ours = WordPieceTokenizer.from_folder(tmp_path)
     assert (ours.mask_id, ours.pad_id, ours.sep_id) == (0, 1, 4)
     batch = ours.batch(["the cat", "the cat sat on the mat, 猫"])
+    assert batch.lengths[0] < batch.lengths[1] < 99
     middle = [row[1 : n - 1] for row, n in zip(batch.ids.tolist(), batch.lengths, strict=True)]
     assert [library.decode(ids) for ids in middle] == ["the cat", "the cat sat on the mat, 猫"]
     assert (batch.ids[:, 0] == ours.cls_id).all() and (batch.ids == ours.sep_id).sum() == 2
