@@ -145,10 +145,8 @@ def _learn(
         if count == 0:
             break
         heapq.heappop(heap)
-        # Another pair may have made the same symbol, abc of ab and c or of a and bc: it has one id.
-        new = vocab.setdefault(symbols[a] + symbols[b], len(symbols))
-        if new == len(symbols):
-            symbols.append(symbols[a] + symbols[b])
+        new = vocab[symbols[a] + symbols[b]] = len(symbols)
+        symbols.append(symbols[a] + symbols[b])
         merges.append((a, b))
         where = defaultdict(list)
         for w in dict.fromkeys(at):
