@@ -164,7 +164,8 @@ def ids_of(rows):
     return np.concatenate(rows[:]["ids"]).tolist()
 
 
-def test_windows_are_the_text_and_are_made_again_for_another_one(text, tmp_path):
+def test_windows_are_the_text_and_are_made_again_for_another_one(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens, "GROUP", 2)
     tokenizer = tokens.train_tokenizer(tokens.read_texts([text]), 300)
     documents = tmp_path / "texts.jsonl"
     documents.write_text("".join(json.dumps({"text": t}) + "\n" for t in ("abc", "d e", "fg hi")))
@@ -343,30 +344,37 @@ def test_the_learning_rate_is_that_of_the_options(text, tmp_path, warmup, second
     assert rates[-1] == pytest.approx(0.001, rel=0.02)
 
 
-def test_weights_decay_and_biases_do_not(text, tmp_path, monkeypatch):
-    groups = []
-    monkeypatch.setattr(
-        train.WindowTrainer, "train", lambda self, _: groups.extend(
-            self.create_optimizer().param_groups) or sys.exit()
-    )  # fmt: skip
-    with pytest.raises(SystemExit):
-        run(text, tmp_path / "m", "--weight-decay", "0.3")
+def test_the_trainer_is_given_what_the_options_say(text, tmp_path, monkeypatch):
+    caught = []
+
+    def catch(self, *_):
+        caught.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train.WindowTrainer, "train", catch)
+    for n, seed in enumerate("001"):
+        more = ["--seed", seed, "--dropout", "0.5", "--weight-decay", "0.3", "--valid", "0.2"]
+        with pytest.raises(KeyboardInterrupt):
+            run(text, tmp_path / f"m{n}", *more)
+    first, again, other = (trainer.model.model.tokens.weight for trainer in caught)
+    assert torch.equal(first, again) and not torch.equal(first, other), "initial weights by --seed"
+    trainer = caught[0]
+    groups = trainer.create_optimizer().param_groups
     assert {g["weight_decay"] for g in groups if any(p.dim() > 1 for p in g["params"])} == {0.3}
     assert {g["weight_decay"] for g in groups if any(p.dim() < 2 for p in g["params"])} == {0.0}
-    assert {g["betas"] for g in groups} == {(0.9, 0.95)}
+    assert {g["betas"] for g in groups} == {(0.9, 0.95)} and trainer.args.max_grad_norm == 1.0
+    assert trainer.evaluate() == trainer.evaluate(), "no dropout in validation"
+    tokenizer = tokens.read_tokenizer(tmp_path / "m0/run/tokenizer.json")
+    whole = tokens.make_windows([text], "text", tokenizer, 0, 17, tmp_path / "tokens")
+    n = len(trainer.train_dataset.rows)
+    assert n == round(0.8 * len(whole))
+    assert ids_of(trainer.train_dataset.rows) == ids_of(whole)[: 17 * n]
+    assert ids_of(trainer.eval_dataset.rows) == ids_of(whole)[17 * n :]
 
 
 def test_a_smaller_micro_batch_changes_nothing(text, alone, tmp_path):
     run(text, tmp_path / "m", "--micro-batch", "2")
     assert_same_losses(tmp_path / "m", alone)
-
-
-def test_the_seed_decides_about_the_initial_weights(text, tmp_path):
-    for seed in ("0", "0", "1"):
-        run(text, tmp_path / "m", "--seed", seed, steps=1)
-        shutil.move(tmp_path / "m", tmp_path / f"m{len(list(tmp_path.iterdir()))}")
-    first, again, other = (losses(path)[1, "eval_loss"] for path in sorted(tmp_path.iterdir()))
-    assert first == again != other
 
 
 def started(n, arguments, **environment):
