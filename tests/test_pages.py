@@ -23,7 +23,7 @@ KINDS = (
     "zh/chapters/bert.html",
 )
 # The Chinese pages have the code and the scripts of the English ones: a few, and each day another.
-SOME = ["zh/glossary.html", "zh/solutions/exercise_27_4.html"]
+SOME = ["zh/appendix/glossary.html", "zh/solutions/exercise_27_4.html"]
 SOME.append(CHINESE[datetime.date.today().toordinal() % len(CHINESE)])
 OPENED = sorted({*ENGLISH, *KINDS, *SOME} & {*PAGES}) or ["(not built)"]
 # Terms of the course, and a page that a reader who looks for each must be led to.
@@ -153,7 +153,7 @@ FAULTY = r"""<!doctype html><html lang="en"><head><title>x</title><style>
 <p style="color: #aaa; background: #fff">pale</p><p class="night">dim</p>
 <button id="nameless"></button>
 <a href="https://colab.research.google.com/github/a/b/blob/main/other.ipynb">Colab</a>
-<a class="btn-download-source-button" href="../_sources/glossary.md">source</a>
+<a class="btn-download-source-button" href="../_sources/appendix/glossary.md">source</a>
 </main></body></html>"""
 
 
