@@ -157,7 +157,7 @@ class Generator(torch.Generator):
 @contextmanager
 def pretended_gpu() -> Iterator[None]:
     """Pretend that this machine has a GPU, and that the profile computes on it."""
-    answers = {"get_device_capability": (8, 0), "is_bf16_supported": True, "synchronize": None}
+    answers = {"get_device_name": "NVIDIA A100", "is_bf16_supported": True, "synchronize": None}
     with (
         patch.object(profile, "device", lambda: torch.device("cuda")),
         patch.object(torch, "Generator", Generator),
