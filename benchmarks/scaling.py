@@ -32,6 +32,8 @@ import torch
 from benchmarks.measure import seconds
 from benchmarks.run import machine
 from pretrain import tokens
+from pretrain.__main__ import read_options
+from pretrain.train import newest_checkpoint
 from support.data import datasets
 from support.models.gpt import GPT, GPTConfig
 
@@ -80,7 +82,7 @@ def kills(folder: Path, options) -> dict:
             # The later of two kills falls into what the earlier one has left to do.
             moment = rng.uniform(0, lasted[n] * (1 if not saved else 0.5))
             saved.append(_kill(_start(n, text, out), moment, out))
-        first = re.search(r"step ([\d,]+) of", _end(_start(plan[-1], text, out)))
+        first = re.search(r"step ([\d,]+): ", _end(_start(plan[-1], text, out)))
         # A run that had ended before it was killed has nothing to report.
         before = int(first[1].replace(",", "")) - 10 if first else 300
         run = {"processes": plan, "saved when killed": saved, "went on from": before}
@@ -126,8 +128,8 @@ def _kill(run: subprocess.Popen, moment: float, out: Path) -> int:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     run.communicate()
-    complete = out.glob("run/checkpoints/*/complete.json")
-    return max((int(path.parent.name.rpartition("-")[2]) for path in complete), default=0)
+    newest = newest_checkpoint(out / "run/checkpoints")
+    return int(newest.rpartition("-")[2]) if newest else 0
 
 
 def _same(out: Path, other: Path) -> bool:
@@ -135,10 +137,15 @@ def _same(out: Path, other: Path) -> bool:
 
 
 def _farthest(out: Path, other: Path) -> float:
-    a, b = (json.loads((folder / "run/curve.json").read_text()) for folder in (out, other))
-    if a.keys() != b.keys():
-        return float("inf")
-    return max(abs(a[step][part] - b[step][part]) for step in a for part in ("train", "valid"))
+    a, b = map(_losses, (out, other))
+    return max(abs(a[at] - b[at]) for at in a) if a.keys() == b.keys() else float("inf")
+
+
+def _losses(out: Path) -> dict[tuple[int, str], float]:
+    """Return the losses in Trainer's log, by step and kind."""
+    state = Path(newest_checkpoint(out / "run/checkpoints"), "trainer_state.json").read_text()
+    kinds, log = ("loss", "eval_loss"), json.loads(state)["log_history"]
+    return {(entry["step"], kind): entry[kind] for entry in log for kind in kinds if kind in entry}
 
 
 def shards(folder: Path, options) -> dict:
@@ -154,13 +161,14 @@ def shards(folder: Path, options) -> dict:
         start = time.perf_counter()
         tokenizer = tokens.train_tokenizer(tokens.read_texts([text]), 8_192)
         learned = time.perf_counter() - start
-        values, n_bytes = tokens.make_tokens([text], tokenizer, 0, folder)
+        rows = tokens.make_windows([text], "text", tokenizer, 0, 129, folder / "tokens")
         taken = time.perf_counter() - start - learned
-    ends = tokenizer.encode(block[:10_000].decode("utf-8", "ignore")).ids[:1_000]
-    assert n_bytes == text.stat().st_size and values[:1_000].tolist() == ends
+    begin = tokenizer.encode(block[:10_000].decode("utf-8", "ignore")).ids[:129]
+    n_bytes = text.stat().st_size
+    assert rows[0]["ids"].tolist() == begin
     return {
         "bytes of text": n_bytes,
-        "tokens": len(values),
+        "tokens": 129 * len(rows),
         "seconds of learning the tokenizer": round(learned),
         "seconds of making tokens": round(taken),
         "MB/s": n_bytes / taken / 1e6,
@@ -200,7 +208,8 @@ def speed(folder: Path, options) -> dict:
     sizes = " ".join(f"--{name} {value}" for name, value in NANOGPT.items())
     more = f"{sizes} --steps {STEPS} --save-every {STEPS} --lr 1e-3".split()
     _end(_start(1, text, folder / "first", *more))
-    values = np.memmap(folder / "first/run/tokens.bin", np.uint16, "r")
+    learned = tokens.read_tokenizer(folder / "first/run/tokenizer.json")
+    values = np.array(tokens.encode([text.read_text("utf-8")], learned, []))
     rates = {"command": [], "plain loop": [], "1 process": [], "2 processes": []}
     torch.set_num_threads(1)
     for i in range(options.repeats):
@@ -219,7 +228,8 @@ def speed(folder: Path, options) -> dict:
 
 def _rate(n: int, text: Path, out: Path, *more: str) -> float:
     written = _end(_start(n, text, out, *more))
-    return float(re.search(r"([\d,]+) tokens/s", written)[1].replace(",", ""))
+    windows = float(re.search(r"'train_samples_per_second': '?([\d.]+)", written)[1])
+    return windows * read_options(["--text", str(text), "--out", str(out), *more]).context
 
 
 def _plain_loop(values: np.ndarray) -> float:
