@@ -107,7 +107,7 @@ def run(needs: dict[str, tuple[str, ...]], command: list[str]) -> bool:
 def main(arguments: list[str]) -> int:
     """Run the stages named, or all, and return the exit status."""
     needs = {stage: STAGES[stage] for stage in arguments or STAGES}
-    processes = max(1, (os.cpu_count() or 1) // LANES)
+    processes = os.cpu_count() or 1
     make = ["make", "--no-print-directory", f"PROCESSES={processes}"]
     return 0 if run(needs, make) else 1
 
