@@ -177,7 +177,7 @@ def arrows(shown: list[Page]) -> dict[str, list[str]]:
 
 
 def rows(shown: list[Page]) -> list[list[Page]]:
-    """Return the chapters in rows, each below all that it needs and ordered so as to be near them.
+    """Return the chapters in rows, each below all that it needs and in the order of the book.
 
     A chapter without needs stands right above the first that needs it, or in the last row.
     """
@@ -188,16 +188,10 @@ def rows(shown: list[Page]) -> list[list[Page]]:
         if not chapter.needs:
             after = [level[other.file] for other in shown if chapter.file in other.needs]
             level[chapter.file] = min(after) - 1 if after else max(level.values())
-    column: dict[str, float] = {}
-    arranged = []
-    for number in range(1 + max(level.values())):
-        row = [chapter for chapter in shown if level[chapter.file] == number]
-        row.sort(
-            key=lambda c: sum(column[need] for need in c.needs) / len(c.needs) if c.needs else -99
-        )
-        column |= {chapter.file: i - len(row) / 2 for i, chapter in enumerate(row)}
-        arranged.append(row)
-    return arranged
+    return [
+        [chapter for chapter in shown if level[chapter.file] == number]
+        for number in range(1 + max(level.values()))
+    ]
 
 
 def arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
@@ -238,7 +232,7 @@ def figure(
     and_: str = " and ",
     say: Callable[[str, str], str] = lambda text, page: text,
 ) -> str:
-    """Return the map of the chapters in HTML: boxes, arrows, a legend, and a list for phones.
+    """Return the map of the chapters in HTML: boxes, arrows, and a legend.
 
     What is not in the pages' own words is said in `name`, `after` and `and_`; `say` translates a
     text of a page, named by its file.
@@ -269,12 +263,6 @@ def figure(
         else ""
         for page in shown
     }
-    # On a phone a list stands in the place of the map: see course.css.
-    entries = "\n".join(
-        f'<li value="{page.number}"><a href="{page.file}.html">{escape(titles[page.file])}</a>'
-        f"<small>{escape(notes[page.file])}</small></li>"
-        for page in shown
-    )
     return "\n".join(
         [
             '<figure class="course-map" style="margin:0">',
@@ -292,7 +280,6 @@ def figure(
             ),
             "</svg>",
             f"<figcaption>{legend}</figcaption>",
-            f"<ol>\n{entries}\n</ol>",
             "</figure>",
         ]
     )
@@ -341,7 +328,7 @@ def colab_links(pages: list[Page]) -> str:
     notebooks = [page for page in pages if page.notebook]
     for part, members in groupby(notebooks, lambda page: page.part):
         links = [
-            f"[{page.title}]({address.colab(address.repository(), f'{page.file}.ipynb')})"
+            f"[{short(page.title)}]({address.colab(address.repository(), f'{page.file}.ipynb')})"
             for page in members
         ]
         lines.append(f"| {part} | {', '.join(links)} |")
