@@ -26,7 +26,7 @@ from tools import course_map
 
 CHINESE = "zh_CN"
 FOLDER = "zh/"
-MAP = "各章的地图：箭头从一章指向以它为基础的另一章"
+MAP = "各章的地图：箭头从一章指向以它为基础的另一章。"
 AFTER = "，在{}之后读"
 PROMPTS = {  # of folded cells; they stand in the cells' metadata, where Sphinx looks for no message
     "Checks": "自查",

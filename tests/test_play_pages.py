@@ -240,9 +240,14 @@ def shown(here: Opened) -> dict[str, list[str]]:
 
 def test_gpt_shows_the_truth_beside_the_model(opened):
     here = opened("index.html", "gpt")
-    here.type("yesterday the farmer sang songs quietly near the")
+    assert here.play.locator("textarea").input_value().endswith(" near the")
     assert shown(here)["field"][1] == "1.00" and float(shown(here)["field"][0]) > 0.4
+    assert "the truth leaves 1.0. In nats" in here.text(".gpt-cost")
     assert "floor 0.00" in here.text(".gpt-cost")
+    longest = here.play.locator(".play-bars span").evaluate_all(
+        "all => all.map(e => e.style.width)"
+    )
+    assert longest[1] == "100%", "bars are relative to the longest"
     here.type("Mary often")
     truth = toyworld.next_token_log_probs(["mary", "often"])
     for word, (_, true) in shown(here).items():
@@ -255,6 +260,13 @@ def test_gpt_shows_the_truth_beside_the_model(opened):
     here.type("paris is the capital of spain")
     assert "No sentence of ToyWorld goes on with “spain”" in here.text(".gpt-cost")
     assert {true for _, true in shown(here).values()} == {"–"}
+
+
+def test_gpt_on_a_phone_shows_the_text_while_the_temperature_changes(opened):
+    here = opened("index.html", "gpt", **(TOUCH | {"viewport": {"width": 360, "height": 640}}))
+    slider, text = here.slider("Temperature"), here.play.locator("textarea")
+    slider.evaluate("e => e.scrollIntoView({block: 'end'})")
+    assert 0 <= text.bounding_box()["y"] < slider.bounding_box()["y"] < 640
 
 
 def test_gpt_is_written_with_by_keyboard_and_by_its_rule(opened):

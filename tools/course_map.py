@@ -36,7 +36,7 @@ END = "<!-- end of chapters -->"
 COLORS = ("#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")  # a part's, in turn
 BOX, GAP = (144, 68), (12, 36)  # width and height of a box, and what is left between two
 LONGEST_LINE = 15  # characters of a title that fit in a box
-MAP = "Map of the chapters; an arrow leads from a chapter to one that builds on it"
+MAP = "Map of the chapters: an arrow leads from a chapter to one that builds on it."
 AFTER = ", after {}"
 WORDS, CELL, STAR = (
     150,
@@ -144,7 +144,7 @@ def chapters() -> list[Page]:
     """
     toc = list(_numbered(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))))
     said = yaml.safe_load((ROOT / "chapters" / "chapters.yml").read_text(encoding="utf-8"))
-    for (here, *_), there in zip_longest(toc, said, fillvalue=("no page",)):
+    for here, there in zip_longest([file for file, *_ in toc], said, fillvalue="no page"):
         if here != there:
             raise ValueError(
                 f"_toc.yml has {here} where chapters/chapters.yml has {there}: list the same pages "
@@ -211,7 +211,8 @@ def short(title: str) -> str:
 def box(page: Page, title: str, corner: tuple[float, float], color: str, after: str) -> str:
     """Return a box with the chapter's title that links to its page, its upper left at `corner`."""
     label = f"{page.number} {short(title)}"
-    lines = textwrap.wrap(label, LONGEST_LINE, break_on_hyphens=False)
+    fit = LONGEST_LINE if label.isascii() else LONGEST_LINE * 3 // 5  # Chinese is wider
+    lines = textwrap.wrap(label, fit, break_on_hyphens=False)
     middle, first = corner[0] + BOX[0] / 2, corner[1] + BOX[1] / 2 + 5.5 - 9.5 * (len(lines) - 1)
     label = "".join(
         f'<tspan x="{middle:g}" y="{first + 19 * i:g}">{escape(line)}</tspan>'
@@ -220,7 +221,8 @@ def box(page: Page, title: str, corner: tuple[float, float], color: str, after: 
     return (
         f'<a href="{page.file}.html"><title>{escape(title + after)}</title>'
         f'<rect x="{corner[0]:g}" y="{corner[1]:g}" width="{BOX[0]}" height="{BOX[1]}" rx="6" '
-        f'fill="{color}" fill-opacity="0.2" stroke="{color}" stroke-width="2"/>'
+        f'stroke="{color}" stroke-width="2" '
+        f'style="fill:color-mix(in srgb,{color} 20%,var(--pst-color-background))"/>'
         f'<text text-anchor="middle" font-size="16" fill="currentColor">{label}</text></a>'
     )
 
@@ -279,7 +281,7 @@ def figure(
                 for page in shown
             ),
             "</svg>",
-            f"<figcaption>{legend}</figcaption>",
+            f"<figcaption>{escape(name)}<br>{legend}</figcaption>",
             "</figure>",
         ]
     )
