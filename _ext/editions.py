@@ -8,7 +8,6 @@ that folder is there; _static/editions.js says so.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import gettext
 import re
@@ -27,8 +26,8 @@ from tools import course_map
 
 CHINESE = "zh_CN"
 FOLDER = "zh/"
-MAP = "各章的地图：箭头从一章指向最好在它之后读的另一章"
-AFTER = "，最好在{}之后读"
+MAP = "各章的地图：箭头从一章指向以它为基础的另一章。"
+AFTER = "，在{}之后读"
 PROMPTS = {  # of folded cells; they stand in the cells' metadata, where Sphinx looks for no message
     "Checks": "自查",
     "Settings": "设置",
@@ -218,19 +217,16 @@ class InChinese(SphinxPostTransform):
                     part.parent.replace(part, nodes.Text({" (": "（", ")": "）"}[part]))
         for node in self.document.findall(nodes.raw):
             if "course-map" in node.astext():
-                folder = self.config.locale_dirs[0]
-                catalog = gettext.translation("index", folder, [CHINESE], fallback=True)
-                node[:] = [nodes.Text(chinese_map(catalog))]
+                node[:] = [nodes.Text(chinese_map(self.config.locale_dirs[0]))]
 
 
-def chinese_map(catalog: gettext.NullTranslations) -> str:
-    """Return the map of the chapters, with the titles that the table below it has."""
-    pages = []
-    for page in course_map.chapters():
-        name = page.path.relative_to(course_map.ROOT).as_posix()
-        title = re.match(r"\[(.*)\]", catalog.gettext(f"[{page.title}]({name})"))[1]
-        pages.append(dataclasses.replace(page, title=title, part=catalog.gettext(page.part)))
-    return course_map.figure(pages, MAP, AFTER, "、")
+def chinese_map(folder: str) -> str:
+    """Return the map of the chapters, with the titles that their Chinese pages have."""
+
+    def say(text: str, page: str) -> str:
+        return gettext.translation(page, folder, [CHINESE], fallback=True).gettext(text)
+
+    return course_map.figure(course_map.chapters(), MAP, AFTER, "、", say)
 
 
 def add_switch(app: Sphinx, pagename: str, template: str, context: dict, doctree: object) -> None:

@@ -242,14 +242,17 @@ def shown(here: Opened) -> dict[str, list[str]]:
 
 def test_gpt_shows_the_truth_beside_the_model(opened):
     here = opened("index.html", "gpt")
-    here.type("yesterday the farmer sang songs quietly near the")
+    assert here.play.locator("textarea").input_value().endswith(" near the")
     assert shown(here)["field"][1] == "1.00" and float(shown(here)["field"][0]) > 0.4
+    assert "the truth leaves 1.0. In nats" in here.text(".gpt-cost")
     assert "floor 0.00" in here.text(".gpt-cost")
     here.type("Mary often")
     truth = toyworld.next_token_log_probs(["mary", "often"])
     for word, (_, true) in shown(here).items():
         wanted = 2.718281828 ** truth[word] if word in truth else 0
         assert float(true.lstrip("<")) == pytest.approx(wanted, abs=0.006)
+    widths = here.play.locator(".play-bars span").evaluate_all("all => all.map(e => e.style.width)")
+    assert "100%" in widths, "bars are relative to the longest"
     here.type("yesterday the farmex")
     assert "“farmex” is not among the 970 words" in here.text("[role=status]")
     here.type("yesterday the f")
@@ -259,13 +262,20 @@ def test_gpt_shows_the_truth_beside_the_model(opened):
     assert {true for _, true in shown(here).values()} == {"–"}
 
 
+def test_gpt_on_a_phone_shows_the_text_while_the_temperature_changes(opened):
+    here = opened("index.html", "gpt", **(TOUCH | {"viewport": {"width": 360, "height": 640}}))
+    slider, text = here.slider("Temperature"), here.play.locator("textarea")
+    slider.evaluate("e => e.scrollIntoView({block: 'end'})")
+    assert 0 <= text.bounding_box()["y"] < slider.bounding_box()["y"] < 640
+
+
 def test_gpt_is_written_with_by_keyboard_and_by_its_rule(opened):
     here = opened("chapters/gpt.html", "gpt")
     written = here.play.locator("textarea").input_value
     here.play.locator("textarea").focus()
     here.press("Control+A")
     here.page.keyboard.type("the farmer")
-    here.press("Tab")
+    here.play.locator("button.gpt-row").first.focus()
     word = here.page.evaluate("document.activeElement.dataset.word")
     here.press("Enter")
     assert written() == f"the farmer {word}"

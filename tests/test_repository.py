@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tools import address, check, course_map, sizes, stages
 from tools.format_notebooks import notebooks, read
@@ -201,21 +202,56 @@ def test_map_shows_every_chapter_below_what_it_needs():
         assert all(row[need] < row[page.file] for need in page.needs), page.file
 
 
+@pytest.fixture
+def small_book(tmp_path, monkeypatch):
+    """Make a book of the chapters named, each with what its run card needs."""
+
+    def make(toc: dict[str, str], said: str) -> None:
+        monkeypatch.setattr(course_map, "ROOT", tmp_path)
+        (tmp_path / "chapters").mkdir()
+        for name, need in toc.items():
+            text = f"# Page {name}: a page\n\n- **Needs**: [x]({need}.ipynb).\n- **Data**: none.\n"
+            (tmp_path / "chapters" / f"{name}.md").write_text(text, encoding="utf-8")
+        files = [{"file": f"chapters/{name}"} for name in toc]
+        parts = {"parts": [{"caption": "Part", "numbered": 1, "chapters": files}]}
+        (tmp_path / "_toc.yml").write_text(yaml.safe_dump(parts), encoding="utf-8")
+        lines = "\n".join(f"chapters/{name}: {name}" for name in said)
+        (tmp_path / "chapters" / "chapters.yml").write_text(lines, encoding="utf-8")
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("toc", "said", "message"),
     [
-        ("ab", "a: {}", "_toc.yml has b where chapters/chapters.yml has no page"),
-        ("ab", "b: {}\na: {}", "_toc.yml has a where chapters/chapters.yml has b"),
-        ("ab", "a: {needs: [b]}\nb: {}", "a needs b, which does not come before it"),
+        ("ab", "a", "_toc.yml has chapters/b where chapters/chapters.yml has no page"),
+        ("ab", "ba", "_toc.yml has chapters/a where chapters/chapters.yml has chapters/b"),
+        ("ab", "ab", "the run card of chapters/a.md needs chapters/b, which does not come before"),
     ],
 )
-def test_map_refuses_two_lists_that_disagree(tmp_path, monkeypatch, toc, said, message):
-    monkeypatch.setattr(course_map, "ROOT", tmp_path)
-    (tmp_path / "chapters").mkdir()
-    pages = [{"file": file} for file in toc]
-    toc = yaml.safe_dump({"parts": [{"caption": "Part", "chapters": pages}]})
-    (tmp_path / "_toc.yml").write_text(toc, encoding="utf-8")
-    said = said.replace("{", "{title: t, about: u, ").replace(", }", "}")
-    (tmp_path / "chapters" / "chapters.yml").write_text(said, encoding="utf-8")
+def test_map_refuses_two_lists_that_disagree(small_book, toc, said, message):
+    small_book(dict(zip(toc, "ba", strict=True)), said)
     with pytest.raises(ValueError, match=message):
         course_map.chapters()
+
+
+def test_map_leaves_out_arrows_that_others_imply_and_paths_follow_the_order():
+    pages = course_map.chapters()
+    assert course_map.arrows(pages)["chapters/tags"] == ["chapters/finetuning"], "not BERT as well"
+    order = [Path(page.file).name for page in pages]
+    for path in course_map.PATHS.values():
+        names = re.findall(r"\w+", path)
+        assert names == sorted(names, key=order.index)
+
+
+def test_times_count_what_is_in_view_and_the_stars_of_exercises(small_book):
+    small_book({"a": "", "b": "a"}, "ab")
+    _, page = course_map.chapters()
+    assert (page.number, page.title, page.needs) == ("2", "Page b: a page", ["chapters/a"])
+    words = new_markdown_cell("word " * 300)
+    cells = [new_code_cell("1"), new_code_cell("2"), new_code_cell("3")]
+    cells[2].metadata["tags"] = ["checks"]
+    vars(page).update(notebook=new_notebook(cells=[words, *cells]), text="")
+    assert (page.reading, page.doing) == (3, 0)
+    vars(page)["text"] = "```{exercise} ★★ Why?\n```\n```{exercise-start} How?\n```"
+    assert page.doing == 30

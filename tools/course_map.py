@@ -1,49 +1,67 @@
-"""The map of the chapters in index.md, and the tables there and in README.md.
+"""The map of the chapters, the paths and the tables in index.md and README.md.
 
     python -m tools.course_map
 
 _toc.yml gives the order, chapters/chapters.yml says what each page is about, and a notebook's run
-card says how long it runs.
+card what it needs and how long it runs. How long it takes to read is counted.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from itertools import cycle, groupby, zip_longest
 from pathlib import Path
 
 import yaml
+from nbformat import NotebookNode
 
 from tools import address
 from tools.format_notebooks import read
+from tools.notebook_parts import cells, in_view, prose_lines
+from tools.report import MATH_OR_LINK
 
 ROOT = address.ROOT
 TIME = re.compile(
     r"\*\*Time\*\* on two cores: "
     r"(?:(?P<all>\S+ s) in every profile|.*?`laptop` (?P<laptop>[^,;.]+(?:\.\d+ min)?))"
 )
+NEEDS = re.compile(r"^- \*\*Needs\*\*:.*?(?=^- )", re.M | re.S)
 BEGIN = "<!-- chapters: from _toc.yml and chapters/chapters.yml, by `make format` -->"
 END = "<!-- end of chapters -->"
 COLORS = ("#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")  # a part's, in turn
-BOX, GAP = (138, 56), (16, 40)  # width and height of a box, and what is left between two
-LONGEST_LINE = 13  # characters of a title that fit in a box
-MAP = "Map of the chapters; an arrow leads from a chapter to one that is best read after it"
-AFTER = ", best read after {}"
+BOX, GAP = (144, 68), (12, 36)  # width and height of a box, and what is left between two
+LONGEST_LINE = 15  # characters of a title that fit in a box
+MAP = "Map of the chapters: an arrow leads from a chapter to one that builds on it."
+AFTER = ", after {}"
+WORDS, CELL, STAR = (
+    150,
+    0.5,
+    10,
+)  # words a minute; minutes for a cell of code, for an exercise's star
+PATHS = {  # what is read in each week, or one after the other
+    "A weekend": "training word2vec transformer gpt",
+    "BERT at work": "transformer bert finetuning tags pairs_and_spans",
+    "Ten weeks with exercises": "training, word2vec glove, fasttext bpe, "
+    "similarity_and_analogy bias, text_encoders, transformer, seq2seq bert, gpt, finetuning tags, "
+    "pretrained_models exercises",
+}
+EVERYTHING = "all chapters in the order below, with the six worked solutions"
+KINDS = ("reading", "doing")
 
 
 @dataclass(frozen=True)
-class Chapter:
-    """A page of the book: its file without the ending, and what the two lists say of it."""
+class Page:
+    """A page of the book: its file without the ending, its part and number, what it is about."""
 
     file: str
     part: str
-    title: str
+    number: str
     about: str
-    needs: Sequence[str] = ()
 
     @property
     def path(self) -> Path:
@@ -51,40 +69,115 @@ class Chapter:
         notebook = ROOT / f"{self.file}.ipynb"
         return notebook if notebook.exists() else notebook.with_suffix(".md")
 
+    @property
+    def name(self) -> str:
+        """The path of the page's file in the repository."""
+        return self.path.relative_to(ROOT).as_posix()
 
-def chapters() -> list[Chapter]:
+    @cached_property
+    def notebook(self) -> NotebookNode | None:
+        """The notebook, if the page is one."""
+        return read(self.path) if self.path.suffix == ".ipynb" else None
+
+    @cached_property
+    def text(self) -> str:
+        """All text of the page."""
+        if self.notebook is None:
+            return self.path.read_text(encoding="utf-8")
+        return "\n\n".join(cell.source for cell in cells(self.notebook, "markdown"))
+
+    @cached_property
+    def title(self) -> str:
+        """The page's title, which the sidebar shows."""
+        return re.search(r"^# (.+)", self.text, re.M)[1]
+
+    @cached_property
+    def needs(self) -> Sequence[str]:
+        """The chapters to which the run card links as needed."""
+        card = NEEDS.search(self.text)
+        links = re.findall(r"\]\((?:\.\./chapters/)?(\w+)\.ipynb", card[0] if card else "")
+        return [f"chapters/{name}" for name in links]
+
+    @property
+    def reading(self) -> int:
+        """How many minutes it takes to read what is in view, formulas left out."""
+        seen = in_view(self.notebook)
+        lines = [line for c in seen if c.cell_type == "markdown" for line in prose_lines(c)]
+        words = re.findall(r"[^\W\d_]{2,}|[aI]\b", MATH_OR_LINK.sub(" ", "\n".join(lines)))
+        return round(len(words) / WORDS + CELL * sum(c.cell_type == "code" for c in seen))
+
+    @property
+    def running(self) -> str:
+        """How long the notebook takes in laptop by its run card.
+
+        Raises: ValueError if the run card does not say it.
+        """
+        found = TIME.search(self.text)
+        if found is None:
+            raise ValueError(f"the run card of {self.name} does not give the time in laptop")
+        return found["all"] or found["laptop"]
+
+    @property
+    def doing(self) -> int:
+        """How many minutes the exercises take; one without a star counts as one with one."""
+        exercises = re.findall(r"\{exercise(?:-start)?\}(.*)", self.text)
+        return STAR * sum(max(1, title.count("★")) for title in exercises)
+
+
+def _numbered(toc: dict) -> Iterator[tuple[str, str, str]]:
+    """Yield file, part and number of each page of the table of contents."""
+    number = 0
+    for part in toc["parts"]:
+        for chapter in part["chapters"]:
+            number += bool(part.get("numbered"))
+            own = str(number) if part.get("numbered") else ""
+            yield chapter["file"], part["caption"], own
+            for n, page in enumerate(chapter.get("sections", ()), start=1):
+                yield page["file"], part["caption"], own and f"{own}.{n}"
+
+
+def chapters() -> list[Page]:
     """Return all pages in the order of the book.
 
     Raises: ValueError if chapters/chapters.yml lacks the pages of _toc.yml or their order, or if a
-    page needs one that does not come before it.
+    run card needs a chapter that does not come before it.
     """
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    toc = list(_numbered(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))))
     said = yaml.safe_load((ROOT / "chapters" / "chapters.yml").read_text(encoding="utf-8"))
-    parts = {
-        page["file"]: part["caption"]
-        for part in toc["parts"]
-        for chapter in part["chapters"]
-        for page in (chapter, *chapter.get("sections", ()))
-    }
-    for here, there in zip_longest(parts, said, fillvalue="no page"):
+    for here, there in zip_longest([file for file, *_ in toc], said, fillvalue="no page"):
         if here != there:
             raise ValueError(
                 f"_toc.yml has {here} where chapters/chapters.yml has {there}: list the same pages "
                 "in both, in the same order"
             )
-    found: dict[str, Chapter] = {}
-    for file, part in parts.items():
-        found[file] = Chapter(file, part, **said[file])
-        for need in found[file].needs:
-            if need not in found or need == file:
-                raise ValueError(
-                    f"chapters/chapters.yml: {file} needs {need}, which does not come before it"
-                )
-    return list(found.values())
+    pages = [Page(*where, said[where[0]]) for where in toc]
+    before: set[str] = set()
+    for page in pages:
+        if late := [need for need in page.needs if need not in before]:
+            raise ValueError(
+                f"the run card of {page.name} needs {late[0]}, which does not come before it"
+            )
+        before.add(page.file)
+    return pages
 
 
-def rows(shown: list[Chapter]) -> list[list[Chapter]]:
-    """Return the chapters in rows, each below all that it needs and ordered so as to be near them.
+def arrows(shown: list[Page]) -> dict[str, list[str]]:
+    """Return the chapters from which an arrow leads to each: those needed, the implied left out."""
+    all_before: dict[str, set[str]] = {}
+    for page in shown:
+        all_before[page.file] = set(page.needs).union(*(all_before[n] for n in page.needs))
+    return {
+        page.file: [
+            need
+            for need in dict.fromkeys(page.needs)
+            if not any(need in all_before[other] for other in page.needs)
+        ]
+        for page in shown
+    }
+
+
+def rows(shown: list[Page]) -> list[list[Page]]:
+    """Return the chapters in rows, each below all that it needs and in the order of the book.
 
     A chapter without needs stands right above the first that needs it, or in the last row.
     """
@@ -95,16 +188,10 @@ def rows(shown: list[Chapter]) -> list[list[Chapter]]:
         if not chapter.needs:
             after = [level[other.file] for other in shown if chapter.file in other.needs]
             level[chapter.file] = min(after) - 1 if after else max(level.values())
-    column: dict[str, float] = {}
-    arranged = []
-    for number in range(1 + max(level.values())):
-        row = [chapter for chapter in shown if level[chapter.file] == number]
-        row.sort(
-            key=lambda c: sum(column[need] for need in c.needs) / len(c.needs) if c.needs else -99
-        )
-        column |= {chapter.file: i - len(row) / 2 for i, chapter in enumerate(row)}
-        arranged.append(row)
-    return arranged
+    return [
+        [chapter for chapter in shown if level[chapter.file] == number]
+        for number in range(1 + max(level.values()))
+    ]
 
 
 def arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
@@ -116,26 +203,41 @@ def arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
     return f'<path d="{d}" fill="none" stroke="currentColor" marker-end="url(#course-arrow)"/>'
 
 
-def box(chapter: Chapter, corner: tuple[float, float], color: str, after: str) -> str:
+def short(title: str) -> str:
+    """Return a title as far as its colon."""
+    return re.split("[:：]", title)[0]
+
+
+def box(page: Page, title: str, corner: tuple[float, float], color: str, after: str) -> str:
     """Return a box with the chapter's title that links to its page, its upper left at `corner`."""
-    lines = textwrap.wrap(chapter.title, LONGEST_LINE, break_on_hyphens=False)
-    middle, first = corner[0] + BOX[0] / 2, corner[1] + BOX[1] / 2 + 6 - 10 * (len(lines) - 1)
+    label = f"{page.number} {short(title)}"
+    fit = LONGEST_LINE if label.isascii() else LONGEST_LINE * 3 // 5  # Chinese is wider
+    lines = textwrap.wrap(label, fit, break_on_hyphens=False)
+    middle, first = corner[0] + BOX[0] / 2, corner[1] + BOX[1] / 2 + 5.5 - 9.5 * (len(lines) - 1)
     label = "".join(
-        f'<tspan x="{middle:g}" y="{first + 20 * i:g}">{escape(line)}</tspan>'
+        f'<tspan x="{middle:g}" y="{first + 19 * i:g}">{escape(line)}</tspan>'
         for i, line in enumerate(lines)
     )
     return (
-        f'<a href="{chapter.file}.html"><title>{escape(chapter.title + after)}</title>'
+        f'<a href="{page.file}.html"><title>{escape(title + after)}</title>'
         f'<rect x="{corner[0]:g}" y="{corner[1]:g}" width="{BOX[0]}" height="{BOX[1]}" rx="6" '
-        f'fill="{color}" fill-opacity="0.2" stroke="{color}" stroke-width="2"/>'
-        f'<text text-anchor="middle" font-size="18" fill="currentColor">{label}</text></a>'
+        f'stroke="{color}" stroke-width="2" '
+        f'style="fill:color-mix(in srgb,{color} 20%,var(--pst-color-background))"/>'
+        f'<text text-anchor="middle" font-size="16" fill="currentColor">{label}</text></a>'
     )
 
 
-def figure(pages: list[Chapter], name: str = MAP, after: str = AFTER, and_: str = " and ") -> str:
+def figure(
+    pages: list[Page],
+    name: str = MAP,
+    after: str = AFTER,
+    and_: str = " and ",
+    say: Callable[[str, str], str] = lambda text, page: text,
+) -> str:
     """Return the map of the chapters in HTML: boxes, arrows, and a legend.
 
-    What is not in the pages' own words is said in `name`, `after` and `and_`.
+    What is not in the pages' own words is said in `name`, `after` and `and_`; `say` translates a
+    text of a page, named by its file.
     """
     shown = [page for page in pages if page.file.startswith("chapters/")]
     arranged = rows(shown)
@@ -149,15 +251,18 @@ def figure(pages: list[Chapter], name: str = MAP, after: str = AFTER, and_: str 
         for number, row in enumerate(arranged)
         for i, chapter in enumerate(row)
     }
-    titles = {page.file: page.title for page in pages}
+    titles = {page.file: say(page.title, page.file) for page in shown}
     colors = dict(zip(dict.fromkeys(page.part for page in shown), cycle(COLORS), strict=False))
     legend = " ".join(
         f'<span style="white-space:nowrap"><span style="display:inline-block;width:0.9em;'
-        f'height:0.9em;background:{color};opacity:0.6"></span> {escape(part)}</span>'
+        f'height:0.9em;background:{color};opacity:0.6"></span> {escape(say(part, "index"))}</span>'
         for part, color in colors.items()
     )
+    before = arrows(shown)
     notes = {
-        page.file: after.format(and_.join(titles[n] for n in page.needs)) if page.needs else ""
+        page.file: after.format(and_.join(short(titles[n]) for n in before[page.file]))
+        if page.needs
+        else ""
         for page in shown
     }
     return "\n".join(
@@ -168,77 +273,96 @@ def figure(pages: list[Chapter], name: str = MAP, after: str = AFTER, and_: str 
             '<defs><marker id="course-arrow" viewBox="0 0 8 8" refX="4" refY="4" markerWidth="7" '
             'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="currentColor"/></marker>'
             "</defs>",
-            *(arrow(corners[n], corners[page.file]) for page in shown for n in page.needs),
-            *(box(page, corners[page.file], colors[page.part], notes[page.file]) for page in shown),
+            *(arrow(corners[n], corners[page.file]) for page in shown for n in before[page.file]),
+            *(
+                box(
+                    page, titles[page.file], corners[page.file], colors[page.part], notes[page.file]
+                )
+                for page in shown
+            ),
             "</svg>",
-            f"<figcaption>{legend}</figcaption>",
+            f"<figcaption>{escape(name)}<br>{legend}</figcaption>",
             "</figure>",
         ]
     )
 
 
-def running_time(page: Chapter) -> str:
-    """Return how long a page takes in laptop by its run card, or nothing for one that does not run.
-
-    Raises: ValueError if the run card does not say it.
-    """
-    if page.path.suffix != ".ipynb":
-        return ""
-    found = TIME.search("\n".join(cell.source for cell in read(page.path).cells))
-    if found is None:
-        raise ValueError(f"the run card of {page.path.name} does not give the time in laptop")
-    return found["all"] or found["laptop"]
+def hours(minutes: int) -> str:
+    """Return minutes in whole hours."""
+    return f"{max(1, round(minutes / 60))} h"
 
 
-def table(pages: list[Chapter]) -> str:
-    """Return a table of all pages by part, each with what it is about and how long it runs."""
-    lines = ["| chapter | about | `laptop` |", "|---|---|---|"]
+def paths(pages: list[Page]) -> str:
+    """Return the paths through the book, each with its hours of reading and of doing."""
+    by_name = {Path(page.file).name: page for page in pages if page.notebook}
+    everything = " ".join(by_name)
+    lines = []
+    for path, names in (PATHS | {"Everything": everything}).items():
+        walked = [by_name[name] for name in re.findall(r"\w+", names)]
+        reading, doing = (hours(sum(getattr(p, kind) for p in walked)) for kind in KINDS)
+        lines.append(f"**{path}** · reading {reading}, doing {doing}")
+        weeks = [", ".join(f"[]({by_name[n].name})" for n in w.split()) for w in names.split(",")]
+        if path == "Everything":
+            lines.append(f": {EVERYTHING}\n")
+        elif len(weeks) == 1:
+            lines.append(f": {weeks[0]}\n")
+        else:
+            lines += [f"{': ' if n == 1 else '  '}{n}. {w}" for n, w in enumerate(weeks, 1)] + [""]
+    return "\n".join(lines).rstrip()
+
+
+def table(pages: list[Page]) -> str:
+    """Return a table of all pages by part: what each is about, how long it is read and runs."""
+    lines = ["| no. | chapter | about | read | run |", "|---|---|---|---|---|"]
     for part, members in groupby(pages, lambda page: page.part):
-        lines.append(f"| **{part}** | | |")
+        lines.append(f"| | **{part}** | | | |")
         for page in members:
-            name = page.path.relative_to(ROOT).as_posix()
-            lines.append(f"| [{page.title}]({name}) | {page.about} | {running_time(page)} |")
+            times = (
+                f"{5 * round(page.reading / 5)} min | {page.running}" if page.notebook else " | "
+            )
+            lines.append(f"| {page.number} | []({page.name}) | {page.about} | {times} |")
     return "\n".join(lines)
 
 
-def colab_links(pages: list[Chapter]) -> str:
+def colab_links(pages: list[Page]) -> str:
     """Return a table of the parts, with a link for each notebook that opens it in Colab."""
     lines = ["| part | notebooks, on Colab |", "|---|---|"]
-    notebooks = [page for page in pages if page.path.suffix == ".ipynb"]
+    notebooks = [page for page in pages if page.notebook]
     for part, members in groupby(notebooks, lambda page: page.part):
         links = [
-            f"[{page.title}]({address.colab(address.repository(), f'{page.file}.ipynb')})"
+            f"[{short(page.title)}]({address.colab(address.repository(), f'{page.file}.ipynb')})"
             for page in members
         ]
         lines.append(f"| {part} | {', '.join(links)} |")
     return "\n".join(lines)
 
 
-def contents() -> dict[str, str]:
-    """Return what is to stand between the two marks, by the name of the page that has them."""
+def contents() -> dict[str, list[str]]:
+    """Return what is to stand between each two marks, by the name of the page that has them."""
     pages = chapters()
     return {
-        "index.md": f"```{{raw}} html\n{figure(pages)}\n```\n\n{table(pages)}",
-        "README.md": colab_links(pages),
+        "index.md": [paths(pages), f"```{{raw}} html\n{figure(pages)}\n```\n\n{table(pages)}"],
+        "README.md": [colab_links(pages)],
     }
 
 
-def updated(name: str, content: str) -> str:
-    """Return the page of that name with `content` between its two marks.
+def updated(name: str, blocks: list[str]) -> str:
+    """Return the page of that name with the blocks between its marks.
 
-    Raises: ValueError if the page does not hold the marks.
+    Raises: ValueError if the page does not hold as many pairs of marks.
     """
     page = (ROOT / name).read_text(encoding="utf-8")
-    if not (BEGIN in page and END in page):
-        raise ValueError(f"{name} must hold the lines {BEGIN!r} and {END!r}")
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{content}\n{END}{rest.split(END)[1]}"
+    parts = re.split(f"{re.escape(BEGIN)}.*?{re.escape(END)}", page, flags=re.S)
+    if len(parts) != len(blocks) + 1:
+        raise ValueError(f"{name} must hold the lines {BEGIN!r} and {END!r}, {len(blocks)} times")
+    marked = [f"{BEGIN}\n{block}\n{END}" for block in blocks]
+    return "".join(a + b for a, b in zip_longest(parts, marked, fillvalue=""))
 
 
 def main() -> None:
     """Write the map and the tables."""
-    for name, content in contents().items():
-        (ROOT / name).write_text(updated(name, content), encoding="utf-8")
+    for name, blocks in contents().items():
+        (ROOT / name).write_text(updated(name, blocks), encoding="utf-8")
 
 
 if __name__ == "__main__":

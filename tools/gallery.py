@@ -13,7 +13,7 @@ import io
 import re
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from tools import address
 from tools.format_notebooks import read
@@ -32,8 +32,8 @@ FIGURES = {
     "gap": ("bert", "Two bar charts of the word in the gap", (0.49, 0, 1, 1)),
     "next_word": ("gpt", "Two bar charts of the next word, the bar of", (0.5, 0, 1, 1)),
     "translator": ("seq2seq", "Three heat maps, columns are the English", (0.653, 0, 0.875, 1)),
-    "judge": ("finetuning", "Share of the test right for 32, 128", (0, 0, 1, 1)),
-    "reader": ("pairs_and_spans", "Panels one above the other", (0, 0.31, 1, 1)),
+    "judge": ("finetuning", "A row of boxes from left to right", (0.53, 0, 1, 1)),
+    "reader": ("pairs_and_spans", "Panels one above the other", (0.53, 0.62, 0.815, 1)),
 }
 SONG = (
     "chinese",
@@ -60,11 +60,7 @@ def picture(name: str) -> Image.Image:
             png = base64.b64decode(output["data"]["image/png"])
             figure = Image.open(io.BytesIO(png)).convert("RGB")
             box = [round(share * side) for share, side in zip(part, figure.size * 2, strict=True)]
-            cut = figure.crop(box)
-            cut.thumbnail(SIZE, Image.Resampling.LANCZOS)
-            whole = Image.new("RGB", SIZE, "white")
-            whole.paste(cut, [(a - b) // 2 for a, b in zip(SIZE, cut.size, strict=True)])
-            return whole
+            return ImageOps.pad(figure.crop(box), SIZE, color="white")
     raise ValueError(f"no figure of {chapter} begins with {beginning!r}")
 
 

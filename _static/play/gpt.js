@@ -4,7 +4,7 @@
     en: {
       title: "What comes next?",
       text: "The text so far",
-      start: "yesterday the farmer",
+      start: "yesterday the farmer sang songs quietly near the",
       hint: "Choose the next word, type it, or let the model write.",
       next: "next word",
       begun: "{word}…",
@@ -21,12 +21,18 @@
       topK: "Top-k",
       topP: "Top-p",
       all: "all words",
-      here: "The next word, before any rule: cross-entropy {model} nats, floor {floor}.",
-      far: "Mean of the {n} words so far: cross-entropy {model} nats, floor {floor}.",
+      here:
+        "The next word: the model is as uncertain as among {likely} equally likely words, and the truth " +
+        "leaves {best}. In nats: cross-entropy {model}, floor {floor}.",
+      far:
+        "The {n} words so far, on average: as among {likely} words, the truth {best}. " +
+        "In nats: cross-entropy {model}, floor {floor}.",
       some:
-        "Mean of the {n} words, of {all}, up to which their sentence was possible: " +
-        "cross-entropy {model} nats, floor {floor}.",
-      one: "The word so far: cross-entropy {model} nats, floor {floor}.",
+        "The {n} words, of {all}, up to which their sentence was possible, on average: as among {likely} " +
+        "words, the truth {best}. In nats: cross-entropy {model}, floor {floor}.",
+      one:
+        "The word so far: as among {likely} words, the truth {best}. " +
+        "In nats: cross-entropy {model}, floor {floor}.",
       nothing: "No word is written yet.",
       impossible:
         "No sentence of ToyWorld goes on with “{word}” here. The model does not notice, but up to " +
@@ -40,7 +46,7 @@
     zh: {
       title: "接下来是什么？",
       text: "已有的文本",
-      start: "yesterday the farmer",
+      start: "yesterday the farmer sang songs quietly near the",
       hint: "选下一个词，自己键入，或者让模型来写。",
       next: "下一个词",
       begun: "{word}…",
@@ -57,10 +63,12 @@
       topK: "Top-k",
       topP: "Top-p",
       all: "所有词",
-      here: "下一个词，还没有用任何规则：交叉熵 {model} 纳特，下限 {floor}。",
-      far: "到目前为止 {n} 个词的平均：交叉熵 {model} 纳特，下限 {floor}。",
-      some: "全部 {all} 个词里，句子还说得通的 {n} 个词的平均：交叉熵 {model} 纳特，下限 {floor}。",
-      one: "到目前为止的这个词：交叉熵 {model} 纳特，下限 {floor}。",
+      here: "下一个词：模型的不确定程度，相当于在 {likely} 个同样可能的词里选；按真实概率是 {best} 个。以纳特计：交叉熵 {model}，下限 {floor}。",
+      far: "到目前为止的 {n} 个词，平均相当于在 {likely} 个词里选，按真实概率是 {best} 个。以纳特计：交叉熵 {model}，下限 {floor}。",
+      some:
+        "全部 {all} 个词里，句子还说得通的 {n} 个词，平均相当于在 {likely} 个词里选，按真实概率是 {best} 个。" +
+        "以纳特计：交叉熵 {model}，下限 {floor}。",
+      one: "到目前为止的这个词：相当于在 {likely} 个词里选，按真实概率是 {best} 个。以纳特计：交叉熵 {model}，下限 {floor}。",
       nothing: "还没有写词。",
       impossible:
         "ToyWorld 里没有哪句话会在这里接“{word}”。模型察觉不到，但在下一个句号之前，没有真实值可以比较。",
@@ -314,8 +322,9 @@
       const order = gpt.vocab.map((word, id) => [word, id, most(word, id)])
         .filter(([word]) => word.startsWith(begun)).sort((a, b) => b[2] - a[2]).slice(0, SHOWN)
         .sort((a, b) => model[b[1]] - model[a[1]]);
-      const row = (word, q, t) => [
-        make("span", { class: "gpt-word" }, word), bars([q, t ?? 0]),
+      const largest = Math.max(1e-9, ...order.map(([word, id]) => Math.max(p[id], exact?.get(word) ?? 0)));
+      const row = (word, q, t, drawn = bars([q / largest, (t ?? 0) / largest])) => [
+        make("span", { class: "gpt-word" }, word), drawn,
         make("span", { class: "gpt-numbers" }, make("span", {}, share(q)), make("span", {}, share(t))),
       ];
       const rest = [1, 1];
@@ -339,20 +348,22 @@
           make("span", { class: "gpt-numbers" }, make("span", {}, words.model),
             make("span", {}, words.truth))),
         ...rows,
-        make("div", { class: "gpt-row gpt-others" }, ...row(words.others, ...others)),
+        make("div", { class: "gpt-row gpt-others" }, ...row(words.others, ...others, make("span"))),
       );
       if (focused >= 0) list.children[focused].focus(); // the keyboard stays where it was
 
-      const nats = (x) => x.toFixed(2);
+      const loss = (cross, floor) => ({
+        model: cross.toFixed(2), floor: floor.toFixed(2), // in nats, and as equally likely words
+        likely: Math.exp(cross).toFixed(1), best: Math.exp(floor).toFixed(1),
+      });
       const read = sentences().flatMap((sentence) => gpt.read(sentence).slice(0, sentence.length));
       const judged = read.filter((entry) => entry.exact);
       const mean = (name) => judged.reduce((a, entry) => a + entry[name], 0) / judged.length;
       const lines = [];
       if (exact) {
-        const { cross, floor } = here();
-        lines.push(say(words.here, { model: nats(cross), floor: nats(floor) }));
+        lines.push(say(words.here, loss(here().cross, here().floor)));
       } else lines.push(say(words.impossible, { word: stray() }));
-      const far = { n: judged.length, all: read.length, model: nats(mean("cross")), floor: nats(mean("floor")) };
+      const far = { n: judged.length, all: read.length, ...loss(mean("cross"), mean("floor")) };
       if (!judged.length) lines.push(words.nothing);
       else if (judged.length < read.length) lines.push(say(words.some, far));
       else lines.push(say(judged.length > 1 ? words.far : words.one, far));
@@ -396,10 +407,10 @@
     });
 
     box.append(
-      typed.element, message, list,
-      make("div", { class: "play-row" }, next, toEnd, back, anew),
+      typed.element,
+      make("div", { class: "play-row" }, toEnd, next, back, anew),
       make("div", { class: "play-row gpt-rule" }, temperature.element, topK.element, topP.element),
-      cost,
+      message, list, cost,
     );
     type();
   };
