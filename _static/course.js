@@ -40,6 +40,9 @@ document.addEventListener("DOMContentLoaded", () => {
     title.removeAttribute("aria-label");
   });
 
+  // What the search field in the sidebar shows is its name: "Search Ctrl + K".
+  document.querySelector(".search-button-field")?.removeAttribute("aria-label");
+
   // The switch to the other edition leads to the section that is being read.
   document.querySelectorAll("a.edition").forEach((link) => {
     link.removeAttribute("target");
