@@ -29,7 +29,7 @@ def describe(app: Sphinx, pagename: str, template: str, context: dict, doctree: 
     if first:
         text = " ".join(words(first).split())
         if len(text) > LENGTH:
-            text = re.sub(r"\W*\w*$", "…", text[:LENGTH])
+            text = re.sub(r"\W*\w*$", "…", text[:LENGTH], count=1)
         context["metatags"] += f'<meta name="description" content="{html.escape(text)}" />'
 
 

@@ -1,7 +1,7 @@
 // The search leads to sections. Sphinx's own knows a section by its title, but only where the query
 // is at least half as long as that; here a title that has all the words of the query is found, and
 // one that begins with them comes first. Sphinx puts this behind searchtools.js.
-(() => {
+;(() => {
   const HAN = /[\u4e00-\u9fff]/;
   const OPENING = /^(?:going deeper: |what goes wrong: |深入一步：|the |an? )+/i;
   const wordsOf = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
