@@ -3,6 +3,7 @@
 // one that begins with them comes first. Sphinx puts this behind searchtools.js.
 ;(() => {
   const HAN = /[\u4e00-\u9fff]/;
+  const SOLUTION = /^(?:solution to|解答) /i;
   const OPENING = /^(?:going deeper: |what goes wrong: |深入一步：|the |an? )+/i;
   const wordsOf = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
   const stemmer = new Stemmer();
@@ -14,7 +15,7 @@
     const has = (term) => HAN.test(term)
       ? title.includes(term)
       : words.some((word) => word.startsWith(term) || stemmer.stemWord(word) === term);
-    if (![...terms].every(has)) return 0;
+    if (SOLUTION.test(title) || ![...terms].every(has)) return 0;
     const [asked, bare] = [stems(query), stems(title.replace(OPENING, ""))];
     const starts = bare.startsWith(asked) ? 200 : 0;
     const phrase = bare.includes(asked) ? 200 : 0;
@@ -29,7 +30,7 @@
         const points = score(title, query.trim(), terms);
         return points === 0 ? [] : places.map(([page, id]) => [
           docnames[page],
-          titles[page] === title ? title : `${titles[page]} > ${title}`,
+          titles[page] === title ? title : `${titles[page]} > ${title.replace(/^ *\((.*)\)$/, "$1")}`,
           id === null || titles[page] === title ? "" : `#${id}`,
           null,
           points,

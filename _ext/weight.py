@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 # made from the theme's by `pyftsubset fa-solid-900.ttf --unicodes=U+F002,… --flavor=woff
 # --no-hinting --desubroutinize --layout-features=`; F09B alone is in fa-brands-400.
 ICONS = frozenset(
-    "f002 f00d f010 f019 f03a f040 f042 f04b f054 f057 f058 f05a f062 f064 f065 f06a f071 f078 f09b f0c9"
-    " f0eb f0f3 f104 f105 f107 f121 f15b f185 f186 f1c1 f303 f35d".split()
+    "f002 f00d f010 f019 f03a f040 f042 f04b f054 f057 f058 f05a f062 f064 f065 f06a f071 f078 f09b"
+    " f0c9 f0eb f0f3 f104 f105 f107 f121 f15b f185 f186 f1c1 f303 f35d".split()
 )
 SEARCH = ["searchtools.js", "language_data.js", "searchindex.js"]
 ALONE = [*SEARCH, "/mathjax/", "/play/", "/editions.js"]  # not joined to others
