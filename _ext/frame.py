@@ -35,7 +35,7 @@ def describe(app: Sphinx, pagename: str, template: str, context: dict, doctree: 
 
 def prose(paragraph: nodes.paragraph) -> bool:
     """Return whether a paragraph is a part of a section, and no link alone."""
-    return isinstance(paragraph.parent, nodes.section) and len(words(paragraph)) > 40
+    return isinstance(paragraph.parent, nodes.section) and len(words(paragraph)) > 20
 
 
 def tell_apart(app: Sphinx) -> None:

@@ -4,6 +4,7 @@
 ;(() => {
   const HAN = /[\u4e00-\u9fff]/;
   const SOLUTION = /^(?:solution to|解答) /i;
+  const EXERCISE = /^ *[(（](.*)[)）]$/;
   const OPENING = /^(?:going deeper: |what goes wrong: |深入一步：|the |an? )+/i;
   const wordsOf = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
   const stemmer = new Stemmer();
@@ -19,7 +20,8 @@
     const [asked, bare] = [stems(query), stems(title.replace(OPENING, ""))];
     const starts = bare.startsWith(asked) ? 200 : 0;
     const phrase = bare.includes(asked) ? 200 : 0;
-    return 1000 + starts + phrase + Math.min(99, Math.round((99 * query.length) / title.length));
+    const base = EXERCISE.test(title) ? 600 : 1000;
+    return base + starts + phrase + Math.min(99, Math.round((99 * query.length) / title.length));
   };
 
   const search = Search._performSearch;
@@ -30,7 +32,7 @@
         const points = score(title, query.trim(), terms);
         return points === 0 ? [] : places.map(([page, id]) => [
           docnames[page],
-          titles[page] === title ? title : `${titles[page]} > ${title.replace(/^ *\((.*)\)$/, "$1")}`,
+          titles[page] === title ? title : `${titles[page]} > ${title.replace(EXERCISE, "$1")}`,
           id === null || titles[page] === title ? "" : `#${id}`,
           null,
           points,
@@ -48,8 +50,9 @@
   // Around the words that were asked for: sentences, without formulas, code and tooltips.
   Search.makeSearchSummary = (html, terms, anchor) => {
     const page = new DOMParser().parseFromString(html, "text/html");
-    const place = (anchor && page.getElementById(anchor.slice(1))) || page.querySelector("article");
-    place.querySelectorAll("h1, h2, h3, h4, script, style, noscript, [role=tooltip], .cell, pre, table")
+    let place = (anchor && page.getElementById(anchor.slice(1))) || page.querySelector("article");
+    while (place.matches("dt")) place = place.nextElementSibling;  // the meaning of a term
+    place.querySelectorAll(".headerlink, h1, h2, h3, h4, script, style, noscript, [role=tooltip], .cell, pre, table")
       .forEach((element) => element.remove());
     place.querySelectorAll(".math").forEach((formula) => formula.replaceWith("…"));
     const text = place.textContent.replace(/\s+/g, " ").trim();

@@ -26,6 +26,9 @@ document.addEventListener("DOMContentLoaded", () => {
   document
     .querySelectorAll("main :is(pre, .output, .pst-scrollable-table-container)")
     .forEach((box) => boxes.observe(box));
+  window.MathJax?.startup?.promise.then(() => {
+    document.querySelectorAll(".math mjx-container").forEach((box) => boxes.observe(box));
+  });
 
   // The arrow beside a chapter in the sidebar has no text of its own.
   document.querySelectorAll("li > details > summary").forEach((arrow) => {

@@ -176,15 +176,15 @@ def compressed(file: Path) -> int:
     return len(gzip.compress(file.read_bytes(), 6)) if file.is_file() else 0
 
 
-def weight(asked: list[str], origin: str) -> tuple[int, int]:
-    """Return the bytes that a page loads, compressed, and those of explorers' numbers besides.
+def weight(found: Page, asked: list[str], origin: str) -> tuple[int, int]:
+    """Return the bytes that a page loads, compressed, and those of its explorers' numbers besides.
 
     These come only when a reader gets to the explorer.
     """
     names = {unquote(urlsplit(url).path) for url in asked if url.startswith(origin)}
-    sizes = {name: compressed(HTML / (name.strip("/") or "index.html")) for name in names}
-    numbers = sum(size for name, size in sizes.items() if name.endswith(".data.js"))
-    return sum(sizes.values()) - numbers, numbers
+    files = [HTML / (name.strip("/") or "index.html") for name in names]
+    numbers = [HTML / "_static" / "play" / f"{name}.data.js" for name in found.explorers]
+    return sum(compressed(f) for f in files if f not in numbers), sum(map(compressed, numbers))
 
 
 def site(folder: str) -> int:
