@@ -52,8 +52,8 @@
     const page = new DOMParser().parseFromString(html, "text/html");
     let place = (anchor && page.getElementById(anchor.slice(1))) || page.querySelector("article");
     while (place.matches("dt")) place = place.nextElementSibling;  // the meaning of a term
-    place.querySelectorAll(".headerlink, h1, h2, h3, h4, script, style, noscript, [role=tooltip], .cell, pre, table")
-      .forEach((element) => element.remove());
+    const LEFT_OUT = "h1, h2, h3, h4, script, style, noscript, pre, table, .cell, .headerlink";
+    place.querySelectorAll(`${LEFT_OUT}, [role=tooltip]`).forEach((element) => element.remove());
     place.querySelectorAll(".math").forEach((formula) => formula.replaceWith("…"));
     const text = place.textContent.replace(/\s+/g, " ").trim();
     if (!text) return null;

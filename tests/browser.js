@@ -157,7 +157,7 @@ window.course = {
       .filter((found) => ["serious", "critical"].includes(found.impact))
       .flatMap((found) => found.nodes.map((node) => [found, node]))
       // What the rows of numbers of an explorer are called names the columns, too.
-      .filter(([found, { html }]) => found.id !== "label-content-name-mismatch" || !/gpt-row/.test(html))
+      .filter(([{ id }, { html }]) => id !== "label-content-name-mismatch" || !/gpt-row/.test(html))
       .map(([found, node]) => [
         found.id, node.html.slice(0, 160), (node.any[0] ?? node.all[0] ?? node.none[0])?.message,
       ].join(": "));
