@@ -156,8 +156,9 @@ window.course = {
     return violations
       .filter((found) => ["serious", "critical"].includes(found.impact))
       .flatMap((found) => found.nodes.map((node) => [found, node]))
-      // What the rows of numbers of an explorer are called names the columns, too.
-      .filter(([{ id }, { html }]) => id !== "label-content-name-mismatch" || !/gpt-row/.test(html))
+      // What a row of numbers in an explorer is called names the columns, too.
+      .filter(([{ id }, { target }]) =>
+        id !== "label-content-name-mismatch" || !document.querySelector(target[0])?.closest(".play"))
       .map(([found, node]) => [
         found.id, node.html.slice(0, 160), (node.any[0] ?? node.all[0] ?? node.none[0])?.message,
       ].join(": "));
