@@ -26,6 +26,9 @@ document.addEventListener("DOMContentLoaded", () => {
   document
     .querySelectorAll("main :is(pre, .output, .pst-scrollable-table-container)")
     .forEach((box) => boxes.observe(box));
+  window.MathJax?.startup?.promise.then(() => {
+    document.querySelectorAll(".math mjx-container").forEach((box) => boxes.observe(box));
+  });
 
   // The arrow beside a chapter in the sidebar has no text of its own.
   document.querySelectorAll("li > details > summary").forEach((arrow) => {
@@ -39,6 +42,9 @@ document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("details.hide > summary").forEach((title) => {
     title.removeAttribute("aria-label");
   });
+
+  // What the search field in the sidebar shows is its name: "Search Ctrl + K".
+  document.querySelector(".search-button-field")?.removeAttribute("aria-label");
 
   // The switch to the other edition leads to the section that is being read.
   document.querySelectorAll("a.edition").forEach((link) => {

@@ -158,6 +158,8 @@ class Tab:
         self.look("light", width)
         self.page.goto(self.start + name, wait_until="load")
         self.page.evaluate("course.ready()")
+        self.opened = len(self.asked)  # the requests without those that scrolling brings
+        self.page.evaluate("course.images()")
 
     def look(self, scheme: str, width: int) -> None:
         """Change the window's width and the color scheme of the system."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -17,6 +18,7 @@ from tools import address
 
 VOID = set("area base br col embed hr img input link meta source track wbr".split())
 HERE = "http://book.test/"
+DOWNLOAD = "btn-download-source-button"
 MATH_AS_TEXT = r"\$\$|\\\(|\\\[|\\begin\{|(?<!\\)\$\\\w"
 MARKUP_AS_TEXT = r"\{(?:cite|term|ref|numref|eq|doc)(?::\w+)?\}|:::|```"
 AS_TEXT = re.compile(rf".{{0,40}}(?:{MATH_AS_TEXT}|{MARKUP_AS_TEXT}).{{0,40}}")
@@ -30,7 +32,8 @@ class Page(HTMLParser):
         self.name, self.prose = name, ""
         self.ids: list[str] = []
         self.links: list[str] = []
-        self.buttons: list[str] = []  # of Colab and of the download
+        self.buttons: list[str] = []  # of Colab, of Kaggle, to edit, and of the download
+        self.described = False
         self.undescribed: list[str] = []
         self.code: list[str] = []
         self.explorers: list[str] = []
@@ -48,8 +51,9 @@ class Page(HTMLParser):
         place = given.get("href") or given.get("src") or ""
         if place and not place.startswith("data:"):
             self.links.append(urljoin(HERE + self.name, place))
-            if "colab.research" in place or "btn-download-source-button" in classes:
+            if re.search(r"colab\.research|kaggle|/edit/main/", place) or DOWNLOAD in classes:
                 self.buttons.append(self.links[-1])
+        self.described |= given.get("name") == "description" and bool(given.get("content"))
         if tag == "img" and not (given.get("alt") or "").strip():
             self.undescribed.append(place[:100])
         if self.within["main"]:
@@ -137,16 +141,20 @@ def dead(link: str, found: Page) -> bool:
 
 
 def buttons(found: Page, path: Path | None) -> list[str]:
-    """Return faults of the buttons: they open the plain notebook, and give a page's source."""
-    asked, plain = [], path
-    if path and path.suffix == ".ipynb":
-        name = path.relative_to(address.ROOT).as_posix()
-        asked = [address.colab(address.repository(), name)]
+    """Return faults of what is around a page: its description, and where its buttons lead."""
+    if not path:
+        return [f"has the buttons {found.buttons}, but no source"] if found.buttons else []
+    name, where = path.relative_to(address.ROOT).as_posix(), address.repository()
+    asked, plain = [f"{where}/edit/main/{name}"], path
+    if path.suffix == ".ipynb":
+        asked = [address.colab(where, name), address.kaggle(where, name), *asked]
         plain = address.ROOT / "_build" / "colab" / name
-    colab = [link for link in found.buttons if "colab.research" in link]
-    downloads = [link for link in found.buttons if link not in colab]
-    told = [] if colab == asked else [f"opens {colab} in Colab, should open {asked}"]
-    if len(downloads) != bool(path):
+    downloads = [link for link in found.buttons if "/_sources/" in link]
+    others = [link for link in found.buttons if link not in downloads]
+    told = [] if found.described else ["has no description for search engines"]
+    if sorted(others) != sorted(asked):
+        told.append(f"its buttons open {others}, should open {asked}")
+    if len(downloads) != 1:
         return [*told, f"gives {downloads} for download, should give its source"]
     for link in downloads:
         if (HTML / link.removeprefix(HERE)).read_bytes() != plain.read_bytes():
@@ -160,3 +168,26 @@ def explorers(found: Page) -> list[str]:
     looks = [p.name for name in found.explorers for p in play_files.FOLDER.glob(f"{name}.css")]
     wanted = sorted([*looks, "play.css", "play.js"]) if found.explorers else []
     return [] if loaded == wanted else [f"loads {loaded} for its explorers, needs {wanted}"]
+
+
+@functools.cache
+def compressed(file: Path) -> int:
+    """Return the size of a file as a server sends it, compressed."""
+    return len(gzip.compress(file.read_bytes(), 6)) if file.is_file() else 0
+
+
+def weight(found: Page, asked: list[str], origin: str) -> tuple[int, int]:
+    """Return the bytes that a page loads, compressed, and those of its explorers' numbers besides.
+
+    These come only when a reader gets to the explorer.
+    """
+    names = {unquote(urlsplit(url).path) for url in asked if url.startswith(origin)}
+    files = [HTML / (name.strip("/") or "index.html") for name in names]
+    numbers = [HTML / "_static" / "play" / f"{name}.data.js" for name in found.explorers]
+    return sum(compressed(f) for f in files if f not in numbers), sum(map(compressed, numbers))
+
+
+def site(folder: str) -> int:
+    """Return the bytes of the site below a folder; the Chinese pages are not the English ones'."""
+    files = [file for file in (HTML / folder).rglob("*") if file.is_file()]
+    return sum(f.stat().st_size for f in files if folder or "zh" not in f.relative_to(HTML).parts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
-from urllib.parse import quote
 
 import pytest
 
 from tests import page_rules
 from tests.browser import HTML, PAGES, Tab, unavailable
+from tools import page_report
 
 ENGLISH = [page for page in PAGES if not page.startswith("zh/")] or ["(not built)"]
 CHINESE = [page for page in PAGES if page.startswith("zh/")] or ["(not built)"]
@@ -18,24 +19,37 @@ KINDS = (
     "index.html",
     "appendix/glossary.html",
     "chapters/bert.html",
-    "solutions/exercise_27_4.html",
     "zh/index.html",
-    "zh/chapters/bert.html",
 )
 # The Chinese pages have the code and the scripts of the English ones: a few, and each day another.
-SOME = ["zh/appendix/glossary.html", "zh/solutions/exercise_27_4.html"]
+SOME = ["zh/appendix/glossary.html", "zh/chapters/bert.html"]
 SOME.append(CHINESE[datetime.date.today().toordinal() % len(CHINESE)])
 OPENED = sorted({*ENGLISH, *KINDS, *SOME} & {*PAGES}) or ["(not built)"]
-# Terms of the course, and a page that a reader who looks for each must be led to.
-SEARCHES = {
-    "negative sampling": "chapters/word2vec",
-    "co-occurrence": "chapters/glove",
-    "n-gram": "chapters/fasttext",
-    "字节对编码": "chapters/bpe",
-    "3CosAdd": "chapters/similarity_and_analogy",
-    "perplexity": "chapters/gpt",
-    "principal components": "solutions/exercise_27_4",
+# Terms of the course, and the section that a reader who looks for each must be led to first.
+SECTIONS = {
+    "negative sampling": "word2vec.html#negative-sampling-instead-of-the-long-sum",
+    "learning rate": "training.html#the-learning-rate-how-far-to-step",
+    "KV cache": "gpt.html#the-key-value-kv-cache-writing-faster",
+    "position": "transformer.html#positional-encoding-the-order-of-the-words",
+    "attention mask": "transformer.html#attention-masks-what-may-not-be-seen",
+    "perplexity": "gpt.html#perplexity-how-low-can-the-loss-go",
+    "LoRA": "finetuning.html#lora-last-layers-or-all-what-to-train",
+    "residual connection": "transformer.html#residual-connections-how-to-stack-many-layers",
 }
+# And a page that must be among those found.
+SEARCHES = {
+    "co-occurrence": "chapters/glove.html",
+    "n-gram": "chapters/fasttext.html",
+    "字节对编码": "chapters/bpe.html",
+    "3CosAdd": "chapters/similarity_and_analogy.html",
+    "principal components": "solutions/exercise_27_4.html",
+}
+SEARCH = """term => Search._performSearch(...Search._parseQuery(term)).reverse().map(
+    ([page, , anchor]) => `${page}.html${anchor}`)"""
+# The most that a page may load, in bytes as sent and in requests before a reader scrolls; and how
+# many outputs may be cut in a window of 1,400 px, and tables in one of 360. None: printed alone.
+LIMITS = {"bytes": 1_200_000, "requests": 25, "cut outputs": None, "cut tables": None}
+SITE = 30_000_000  # bytes of an edition
 
 
 @pytest.mark.parametrize("pages", [ENGLISH, CHINESE], ids=["english", "chinese"])
@@ -65,10 +79,11 @@ def used(tab: Tab, name: str, full: bool, content: str | None = None) -> list[st
     tab.open(name, 360, content)
     told = [
         fault
-        for step in ("inspect", "open", "copy")
+        for step in ("inspect", "open", "copy", "overflow")
         for fault in tab.page.evaluate(f"course.{step}()")
     ]
-    for width in (360, 768, 1400) if full else (360,):
+    told += measured(tab, name) if content is None else []
+    for width in (768, 1400) if full else ():
         tab.look("light", width)
         told += tab.page.evaluate("course.overflow()")
     if full:
@@ -76,10 +91,38 @@ def used(tab: Tab, name: str, full: bool, content: str | None = None) -> list[st
     return [*told, *tab.problems]
 
 
+def measured(tab: Tab, name: str) -> list[str]:
+    """Measure a page whose boxes are open, note the numbers, and return those beyond a limit."""
+    tables = tab.page.evaluate("course.wide('.pst-scrollable-table-container')")
+    tab.look("light", 1400)
+    outputs = tab.page.evaluate("course.wide('.cell_output pre, main .cell_output .output')")
+    size, numbers = page_rules.weight(page_rules.page(name), tab.asked, tab.start)
+    found = dict(zip(LIMITS, (size, tab.opened, outputs, tables), strict=True))
+    note(name, {**found, "explorer": numbers})
+    limits = {kind: limit for kind, limit in LIMITS.items() if limit is not None}
+    return [
+        f"{kind}: {found[kind]:,}, at most {n:,}" for kind, n in limits.items() if found[kind] > n
+    ]
+
+
+def note(name: str, numbers: dict[str, int]) -> None:
+    """Keep numbers for `python -m tools.page_report`, which prints those of the last run."""
+    file = page_report.FOLDER / f"{name.replace('/', ' ')}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(numbers), encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", OPENED)
 def test_page_can_be_read_and_used(tab, name):
     told = used(tab, name, full=name in KINDS)
     assert not told, f"{name}: " + "\n".join(told[:10])
+
+
+@pytest.mark.parametrize("folder", ["", "zh"])
+def test_the_site_is_small(origin, folder):
+    size = page_rules.site(folder)
+    note(f"{folder or 'en'} (site)", {"bytes": size})
+    assert size <= SITE
 
 
 @pytest.mark.exhaustive
@@ -97,18 +140,29 @@ def test_pages_open_from_a_folder_too(browser, origin):
     tab.context.close()
 
 
-def test_search_finds_terms_and_nothing_that_is_not_there(tab, origin):
-    def found(term: str) -> list[str]:
-        tab.open(f"search.html?q={quote(term)}")
-        tab.page.wait_for_function(
-            "/did not match|found/.test(document.querySelector('.search-summary')?.textContent)"
+@pytest.mark.parametrize("start", ["origin", "folder"])
+def test_search_leads_to_sections(browser, origin, start):
+    tab = Tab(browser, origin if start == "origin" else HTML.as_uri() + "/")
+    tab.open("search.html?q=LoRA")
+    tab.page.wait_for_function("document.querySelector('#search-results li a')")
+    first = tab.page.locator("#search-results li").first
+    assert first.locator("a").get_attribute("href").endswith(SECTIONS["LoRA"])
+    if start == "origin":  # a page from a folder may not read others
+        snippet = first.locator(".context").text_content()
+        assert "LoRA" in snippet and not re.search(
+            r"\\[a-z(]|[$]|low-rank adaptation.{0,40}低秩", snippet
         )
-        links = tab.page.eval_on_selector_all("#search-results li a", "all => all.map(e => e.href)")
-        return [re.sub(r"\.html.*", "", link.removeprefix(origin)) for link in links]
-
-    missed = {term: page for term, page in SEARCHES.items() if page not in found(term)}
-    assert not missed
-    assert found("qwxzv") == []
+    found = {
+        term: tab.page.evaluate(SEARCH, term) for term in {**SECTIONS, **SEARCHES, "qwxzv": ""}
+    }
+    tab.context.close()
+    ranks = {
+        t: [*found[t], f"chapters/{x}"].index(f"chapters/{x}") + 1 for t, x in SECTIONS.items()
+    }
+    note("search (rank)", ranks)
+    assert set(ranks.values()) == {1}, ranks
+    assert not {term: page for term, page in SEARCHES.items() if page not in found[term]}
+    assert found["qwxzv"] == []
 
 
 def test_a_term_shows_its_meaning_to_the_pointer_and_to_the_keyboard(browser, origin):
@@ -139,7 +193,7 @@ FAULTY = r"""<!doctype html><html lang="en"><head><title>x</title><style>
 </style><script defer src="../_static/mathjax/tex-chtml.js"></script></head><body><main>
 <script>throw new Error("a broken script")</script>
 <script src="https://example.org/far.js"></script>
-<img src="missing.png" alt="a picture"><img src="../_static/plus.png" alt="">
+<img src="missing.png" alt="a picture"><img src="../_static/favicon.svg" alt="">
 <span class="math">plain</span><span class="math">\(\frac{1}\)</span>
 <span class="math">\(\nosuch{x}\)</span><p>text with $$y$$ and with {term}`z`</p>
 <div style="width: 2000px">wide</div><div class="tablet"></div><a href="gone.html">dead</a>
@@ -162,7 +216,7 @@ def test_faults_of_files_are_seen(origin):
     for message in (
         r"left as text.*text with \$\$y",
         "left as text.*{term}",
-        "without a description.*plus.png",
+        "without a description.*favicon.svg",
         "leads nowhere.*gone.html",
         "leads nowhere.*bpe.html#gone",
         "2 elements have the id twice",

@@ -39,6 +39,12 @@ def colab(address: str, path: str) -> str:
     return f"https://colab.research.google.com/github/{slug(address)}/blob/{PLAIN}/{path}"
 
 
+def kaggle(address: str, path: str) -> str:
+    """Return the address that opens the plain form of the notebook at `path` in Kaggle."""
+    raw = f"https://raw.githubusercontent.com/{slug(address)}/{PLAIN}/{path}"
+    return f"https://kaggle.com/kernels/welcome?src={raw}"
+
+
 def move(text: str, old: str, new: str) -> str:
     """Return the text with every form of the address `old` replaced by that of `new`."""
     for form in (pages, str, lambda address: f"google.com/github/{slug(address)}"):

@@ -156,12 +156,17 @@ def markdown(node: nodes.Node, address_of: Callable[[str], str | None]) -> str:
     return f"`{inside}`" if isinstance(node, nodes.literal) else inside
 
 
-def open_in_colab(app: Sphinx, pagename: str, template: str, context: dict, doctree: Any) -> None:
-    """Let the page's button open the plain notebook, on the branch that has them."""
+def open_elsewhere(app: Sphinx, pagename: str, template: str, context: dict, doctree: Any) -> None:
+    """Let the page's buttons open the plain notebook, on the branch that has them."""
+    words = "在 {} 中打开" if app.config.language == "zh_CN" else "Open in {}"
+    where, places = address.repository(), {"Colab": address.colab, "Kaggle": address.kaggle}
     for group in context.get("header_buttons", []):
-        for button in group.get("buttons", []):
-            if "colab.research.google.com" in button.get("url", ""):
-                button["url"] = address.colab(address.repository(), f"{pagename}.ipynb")
+        if group["label"] == "launch-buttons":
+            group["icon"], group["tooltip"] = "fa-solid fa-play", words.format("Colab / Kaggle")
+            group["buttons"] = [
+                {"type": "link", "text": words.format(name), "url": url(where, f"{pagename}.ipynb")}
+                for name, url in places.items()
+            ]
 
 
 def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
@@ -191,6 +196,6 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx what to call."""
-    app.connect("html-page-context", open_in_colab, priority=502)  # after the theme's buttons
+    app.connect("html-page-context", open_elsewhere, priority=502)  # after the theme's buttons
     app.connect("build-finished", write_notebooks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
