@@ -69,7 +69,7 @@ book book-zh chinese colab-test unit exhaustive notebooks again pages parity: ex
 THREADS := 1
 PYTEST = PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=$(THREADS) $(RUN) pytest -q --numprocesses=$(PROCESSES) --dist=loadfile
 NBVAL := -p tools.notebook_seconds --nbval --nbval-current-env --nbval-cell-timeout=600
-PAGES := tests/test_pages.py tests/test_editions.py $(sort $(wildcard tests/test_play_*.py))
+PAGES := tests/test_pages.py tests/test_editions.py tests/test_folds.py $(sort $(wildcard tests/test_play_*.py))
 
 .NOTPARALLEL:
 .PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese check print translate colab colab-test test lint \
