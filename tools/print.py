@@ -111,6 +111,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("pages", nargs="*")
     parser.add_argument("--solutions", action="store_true", help="print them, too")
     options = parser.parse_args(arguments)
+    if not (HTML / "index.html").exists():
+        parser.error("the book is not built: run `make book` first, or `make book-zh`")
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # Chromium's files count their parts short
     executable = next(filter(None, map(shutil.which, BROWSERS.split())), None)
     names = options.pages or pages(options.solutions)
