@@ -69,10 +69,10 @@ book book-zh chinese colab-test unit exhaustive notebooks again pages parity: ex
 THREADS := 1
 PYTEST = PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=$(THREADS) $(RUN) pytest -q --numprocesses=$(PROCESSES) --dist=loadfile
 NBVAL := -p tools.notebook_seconds --nbval --nbval-current-env --nbval-cell-timeout=600
-PAGES := tests/test_pages.py tests/test_editions.py $(sort $(wildcard tests/test_play_*.py))
+PAGES := tests/test_pages.py tests/test_editions.py tests/test_folds.py $(sort $(wildcard tests/test_play_*.py))
 
 .NOTPARALLEL:
-.PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese check translate colab colab-test test lint \
+.PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese check print translate colab colab-test test lint \
 	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab bench format lock clean
 
 help: ## Say what each target does (this list)
@@ -107,6 +107,9 @@ chinese: setup-book
 
 check: setup-book ## Seconds: the form of the files that you have changed
 	@$(RUN) tools.check
+
+print: setup-dev ## The built book as PDF in _build/print/, whole and a chapter each: ARGS=--solutions
+	@$(RUN) tools.print $(ARGS)
 
 translate: setup-book ## Carry the text along into locale/ and list what is to be translated
 	@$(RUN) tools.translation update

@@ -32,8 +32,8 @@ PROMPTS = {  # of folded cells; they stand in the cells' metadata, where Sphinx 
     "Checks": "自查",
     "Settings": "设置",
     "Setup": "准备",
-    "Show the code of this figure": "显示这张图的代码",
-    "Hide the code of this figure": "收起这张图的代码",
+    "Show the code": "显示代码",
+    "Hide the code": "收起代码",
 }
 SPLIT_QUERY = r"""
 // A query in Chinese is split into the longest words that the index knows, as the pages were.

@@ -114,3 +114,12 @@ def test_code_cells_stay_but_for_the_fold_of_a_solution():
     assert second.metadata.jupyter == {"source_hidden": True, "outputs_hidden": True}
     assert (second.outputs, second.execution_count, second.id) == ([output], 3, solved.id)
     assert third.source == "%%time\nz = 3", "a magic must stay in the first line"
+
+
+def test_caption_is_a_cell_below_the_figure():
+    figure = {"name": "curve", "caption": "The loss of {eq}`loss` falls."}
+    plot = new_code_cell("plot()", metadata={"mystnb": {"figure": figure}})
+    cells = [new_markdown_cell("# T"), plot, new_code_cell("after")]
+    _, shown, caption, after = colab.plain(new_notebook(cells=cells), Numbers()).cells
+    assert (shown, after) == (plot, cells[-1])
+    assert caption.source == "**<numref: curve>** The loss of <eq: loss> falls."

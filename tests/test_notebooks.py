@@ -82,9 +82,10 @@ def good_notebook() -> nbformat.NotebookNode:
     )
     one = new_output("stream", name="stdout", text="1\n")
     figure = new_output("display_data", {"image/png": "aGk=", "text/plain": "<Figure>"})
-    alt = {"mystnb": {"image": {"alt": "a line that falls"}}}
+    figure_of = {"name": "line", "caption": "It falls."}
+    alt = {"mystnb": {"image": {"alt": "a line that falls"}, "figure": figure_of}}
     cells = [
-        new_markdown_cell("# A title\n\nA question."),
+        new_markdown_cell("# A title\n\nA question, {numref}`line`."),
         new_code_cell(bootstrap(), metadata={"tags": ["setup"]}),
         new_code_cell("settings = profile.settings(n=3)", metadata={"tags": ["settings"]}),
         new_markdown_cell("## A section"),
@@ -132,6 +133,8 @@ SPOILT = [
     (rules.local_images, edit(0, "A question", '<img alt="a map" src="//example.org/map.png">')),
     (rules.alt_texts, put(6, metadata={})),
     (rules.alt_texts, edit(0, "A question", "![](map.png)")),
+    (rules.captions, edit(0, "{numref}`line`", "no reference")),
+    (rules.captions, put(6, metadata={"mystnb": {"figure": {"name": "line"}}})),
     (rules.solved, edit(9, "{solution} e0", "{solution} e9")),
     (rules.solved, edit(9, ":class: dropdown", "")),
     (rules.code_that_runs, edit(0, "A question", "```python\nprint(1)\n```")),
@@ -190,7 +193,7 @@ def test_formatter_makes_a_messy_notebook_clean_and_keeps_what_it_does_not_know(
     ("tag", "in_book", "in_lab", "title"),
     [
         ("settings", ["hide-cell", "nbval-ignore-output"], {}, "Settings"),
-        ("plot", ["hide-input"], {}, "Show the code of this figure"),
+        ("plot", ["hide-input"], {}, "Show the code"),
         ("checks", ["hide-cell"], {"outputs_hidden": True}, "Checks"),
     ],
 )

@@ -75,6 +75,8 @@ def test_numbers_are_those_of_the_page(name, page):
     references = re.findall(r"(?<![\w.])\(\d+\.\d+\)", re.sub(r"(?s)\$\$.*?\$\$", "", text))
     shown = printed(page, r'<a class="reference internal" href="[^"]*\#equation-[^"]*">(.*?)</a>')
     assert set(shown) <= set(references)
+    figures = re.findall(r"^\*\*(Fig\. [\d.]+)\*\* ", text, re.MULTILINE)
+    assert figures == printed(page, r'<span class="caption-number">(Fig.*?)</span>')
     exercises = re.findall(r"^\*\*(Exercise(?: [\d.]+)?(?: \(.*\))?)\*\*$", text, re.MULTILINE)
     titles = printed(
         page, r'<div class="exercise admonition".*?<p class="admonition-title">(.*?)</p>'

@@ -72,17 +72,26 @@ class Book(Protocol):
 def plain(notebook: nbformat.NotebookNode, book: Book) -> nbformat.NotebookNode:
     """Return a plain copy of the notebook.
 
-    Outputs, ids and tags stay. In a solution, a code cell gets the metadata that folds it, and a
-    first line `# @title …` that Colab shows in its place; no other line of code is touched.
+    Outputs, ids and tags stay; the caption of a figure becomes a cell below it. In a solution, a
+    code cell gets the metadata that folds it, and a first line `# @title …` that Colab shows in its
+    place; no other line of code is touched.
     Raises: ValueError where the text holds markup that has no plain form.
     """
     converter = Converter(book)
     notebook = copy.deepcopy(notebook)
-    for cell in notebook.cells:
+    cells, notebook.cells = notebook.cells, []
+    for cell in cells:
+        notebook.cells.append(cell)
         if cell.cell_type == "markdown":
             cell.source = converter.cell(cell.source)
         elif cell.cell_type == "code" and converter.solution:
             fold(cell, converter.solution)
+        if figure := cell.metadata.get("mystnb", {}).get("figure"):
+            text = "**{{numref}}`{name}`** {caption}".format(**figure)
+            below = nbformat.v4.new_markdown_cell(
+                converter.cell(text), id=f"{cell.id[:56]}-caption"
+            )
+            notebook.cells.append(below)
     notebook.cells = [cell for cell in notebook.cells if cell.source or cell.cell_type == "code"]
     title = notebook.cells[0]
     title.source = re.sub(r"\A(# .*)", rf"\1\n\nFrom {book.origin}.", title.source)

@@ -36,7 +36,7 @@ class Fold:
 FOLDS = {
     "setup": Fold("Setup", "Setup", "hide-input"),
     "settings": Fold("Settings", "Settings", "hide-cell", compared=False),
-    "plot": Fold("Show the code of this figure", "Hide the code of this figure", "hide-input"),
+    "plot": Fold("Show the code", "Hide the code", "hide-input"),
     "checks": Fold("Checks", "Checks", "hide-cell", output_in_lab=False),
 }
 # What `fold` derives, and what an editor leaves of one run; all other metadata is the author's.

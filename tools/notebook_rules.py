@@ -129,6 +129,19 @@ def alt_texts(notebook: NotebookNode) -> list[str]:
     return complaints + [f"give the image alt text: {line}" for line in images]
 
 
+def captions(notebook: NotebookNode) -> list[str]:
+    """A figure with a caption has a name, by which the text refers to it."""
+    text = "\n".join(prose(notebook))
+    complaints = []
+    for n, cell in code(notebook):
+        figure = cell.metadata.get("mystnb", {}).get("figure")
+        if figure is not None and not (figure.get("name") and figure.get("caption")):
+            complaints.append(f"code cell {n}: mystnb.figure needs both a name and a caption")
+        elif figure and f"{{numref}}`{figure['name']}`" not in text:
+            complaints.append(f"refer to the figure of code cell {n}: {{numref}}`{figure['name']}`")
+    return complaints
+
+
 def solved(notebook: NotebookNode) -> list[str]:
     """Each exercise has a solution, folded away."""
     found = directives(notebook)
@@ -163,6 +176,7 @@ RULES: tuple[Rule, ...] = (
     proven,
     local_images,
     alt_texts,
+    captions,
     solved,
     code_that_runs,
 )

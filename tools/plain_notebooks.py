@@ -131,7 +131,9 @@ class SphinxBook:
         if found in self.papers:
             return self.papers[found]
         page, _, anchor = found.partition("#")
-        numbered = anchor.startswith("equation-") or anchor in self.env.sphinx_exercise_registry
+        figures = self.env.toc_fignumbers.get(self.docname, {}).get("figure", {})
+        numbered = anchor in figures or anchor in self.env.sphinx_exercise_registry
+        numbered = numbered or anchor.startswith("equation-")
         return None if page == self.page and numbered else found
 
 

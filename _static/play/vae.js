@@ -12,9 +12,8 @@
       clear: "Draw one",
       back: "To its cloud",
       prior: "A code from the prior",
-      code: "Code {a}, {b}. Of the codes that the prior draws, {share} lie farther from the middle.",
-      cloud: "The cloud of this digit: {a} with spread {c}, {b} with spread {d}. It costs {cloud} nats.",
-      here: "The picture costs {here} nats at the code, {there} in the middle of the cloud.",
+      axes: ["first component of the code", "second component"],
+      here: "The loss of this picture is {here} nats at the code ({a}, {b}) and {there} at the center of its cloud.",
       none: "Draw a digit with the pen, about as large as the frame.",
       down: "The pen is down.",
       up: "The pen is up.",
@@ -30,9 +29,8 @@
       clear: "自己写",
       back: "回到它的云",
       prior: "从先验里抽一个编码",
-      code: "编码 {a}, {b}。从先验里抽出的编码有 {share} 比它离中心更远。",
-      cloud: "这个数字的云：{a}，散布 {c}；{b}，散布 {d}。它的代价是 {cloud} 纳特。",
-      here: "这张图在该编码处的代价是 {here} 纳特，在云的中心是 {there} 纳特。",
+      axes: ["编码的第一个分量", "第二个分量"],
+      here: "这张图的损失在编码 ({a}, {b}) 处是 {here} 纳特，在它的云的中心是 {there} 纳特。",
       none: "用笔写一个数字，大小和框差不多。",
       down: "笔已落下。",
       up: "笔已提起。",
@@ -95,7 +93,7 @@
     const { say, make, button, surface } = play;
     const uniform = play.random(1);
     const normal = () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
-    const number = (x) => x.toFixed(2).replace("-", "−");
+    const number = (x, digits = 0) => x.toFixed(digits).replace("-", "−");
     let shown = 0; // which digit of the test set; with a drawing, the one before
     let ink = null; // the drawing
     let cloud = null;
@@ -139,6 +137,24 @@
         brush.stroke();
       }
       brush.setLineDash([]);
+      brush.fillStyle = "#444";
+      brush.font = "22px system-ui, sans-serif";
+      [brush.textAlign, brush.textBaseline] = ["center", "bottom"];
+      brush.fillText(words.axes[0], SIZE / 2, SIZE - 30);
+      for (const at of [-4, -3, -2, -1, 0, 1, 2, 3, 4]) {
+        const [x, y] = toPlace([at, at]).map((share) => share * SIZE);
+        brush.fillRect(x - 1, SIZE - 8, 2, 8);
+        brush.fillRect(0, y - 1, 8, 2);
+        if (at % 2 || at === -4) continue;
+        [brush.textAlign, brush.textBaseline] = ["center", "bottom"];
+        brush.fillText(number(at), x, SIZE - 8);
+        [brush.textAlign, brush.textBaseline] = ["left", "middle"];
+        brush.fillText(number(at), 12, y);
+      }
+      brush.rotate(-Math.PI / 2);
+      [brush.textAlign, brush.textBaseline] = ["center", "top"];
+      brush.fillText(words.axes[1], -SIZE / 2, 40);
+      brush.resetTransform();
       brush.font = "bold 30px system-ui, sans-serif";
       [brush.textAlign, brush.textBaseline] = ["center", "middle"];
       [brush.lineWidth, brush.strokeStyle, brush.lineJoin] = [7, "white", "round"];
@@ -159,7 +175,7 @@
     const code = surface({
       label: words.place, picture: plane, value: toPlace(z), step: [0.05, 0.05].map((x) => x / REACH / 2),
       show: (place) => {
-        const [a, b] = toCode(place).map(number);
+        const [a, b] = toCode(place).map((x) => number(x, 2));
         return say(words.at, { a, b });
       },
       oninput: (place) => {
@@ -258,22 +274,18 @@
       const logits = vae.decode(z);
       paint(result, vae.draw(logits));
       brush.putImageData(still, 0, 0);
-      const [a, b] = z.map(number);
-      const farther = Math.exp(-(z[0] ** 2 + z[1] ** 2) / 2);
-      const share = farther < 0.001 ? "<0.1%" : `${(100 * farther).toFixed(farther < 0.1 ? 1 : 0)}%`;
-      const lines = [say(words.code, { a, b, share })];
+      let line = words.none;
       if (cloud) {
         [brush.lineWidth, brush.strokeStyle] = [3, "black"];
         for (const scale of [1, 2]) {
           ellipse(cloud.mu, cloud.sigma, scale);
           brush.stroke();
         }
-        const [[a, b], [c, d]] = [cloud.mu, cloud.sigma].map((pair) => pair.map(number));
-        lines.push(say(words.cloud, { a, b, c, d, cloud: cloud.cost.toFixed(2) }));
+        const [a, b] = z.map((x) => number(x, 2));
         const price = (logits) => vae.price(input(), logits).toFixed(1);
-        lines.push(say(words.here, { here: price(logits), there: price(vae.decode(cloud.mu)) }));
-      } else lines.push(words.none);
-      about.replaceChildren(...lines.map((line) => make("p", {}, line)));
+        line = say(words.here, { a, b, here: price(logits), there: price(vae.decode(cloud.mu)) });
+      }
+      about.replaceChildren(make("p", {}, line));
       home.setAttribute("aria-disabled", !cloud); // not disabled, which would take the focus away
     };
 

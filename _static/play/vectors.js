@@ -87,8 +87,8 @@
     const { vocab, idOf, names } = vectors;
     const known = (list) => list.filter((text) => text.split(" ").every((word) => idOf.has(word)));
     const [singles, triples] = [known(words.one), known(words.three)];
-    let mode = "neighbors";
-    let map = names[0];
+    let mode = "analogy"; // where the models differ most
+    let map = names.at(-1);
     let out = true;
     let word = idOf.get(singles[0] ?? vocab[0]);
     let three = (triples[0] ?? vocab.slice(0, 3).join(" ")).split(" ").map((w) => idOf.get(w));
@@ -130,7 +130,7 @@
       complain();
       draw();
     };
-    const modes = ["neighbors", "analogy"].map((name) => button(words[name], () => {
+    const modes = ["analogy", "neighbors"].map((name) => button(words[name], () => {
       mode = name;
       refresh();
     }, { "data-mode": name }));
