@@ -140,7 +140,7 @@ class SphinxBook:
 class Plain(Builder):
     """Reads the book, and writes its plain notebooks only."""
 
-    name, format = "plain", "html"
+    name = "plain"
 
     def get_outdated_docs(self) -> list[str]:
         """Return none: the notebooks are written at the end."""
@@ -185,7 +185,8 @@ def open_in_colab(app: Sphinx, pagename: str, template: str, context: dict, doct
 
 def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Write every notebook in its plain form, into _build/colab/ and for the download button."""
-    if exception or app.builder.format != "html" or not app.config.language.startswith("en"):
+    builder = app.builder.name
+    if exception or builder not in ("html", "plain") or not app.config.language.startswith("en"):
         return
     folder = Path(app.outdir).parent / "colab"
     shutil.rmtree(folder, ignore_errors=True)
@@ -199,7 +200,7 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
         except ValueError as error:
             log.warning(f"the plain notebook is not written: {error}", location=docname)
             continue
-        copies = [folder] if app.builder.name == "plain" else [folder, Path(app.outdir) / "_sources"]
+        copies = [folder] if builder == "plain" else [folder, Path(app.outdir) / "_sources"]
         for path in (copy / f"{docname}.ipynb" for copy in copies):
             path.parent.mkdir(parents=True, exist_ok=True)
             nbformat.write(notebook, path)
