@@ -175,10 +175,13 @@ def markdown(node: nodes.Node, address_of: Callable[[str], str | None]) -> str:
     return f"`{inside}`" if isinstance(node, nodes.literal) else inside
 
 
-def open_in_colab(app: Sphinx, pagename: str, template: str, context: dict, doctree: Any) -> None:
-    """Let the page's button open the plain notebook, on the branch that has them."""
+def lead_buttons(app: Sphinx, pagename: str, template: str, context: dict, doctree: Any) -> None:
+    """Let the page's buttons open the plain notebook, and the form for issues with this page."""
     for group in context.get("header_buttons", []):
         for button in group.get("buttons", []):
+            if "/issues/new" in button.get("url", ""):
+                form = f"template=report.yml&page={quote(pagename, safe='')}"
+                button["url"] = f"{address.repository()}/issues/new?{form}"
             if "colab.research.google.com" in button.get("url", ""):
                 button["url"] = address.colab(address.repository(), f"{pagename}.ipynb")
 
@@ -212,6 +215,6 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx what to call."""
     app.add_builder(Plain)
-    app.connect("html-page-context", open_in_colab, priority=502)  # after the theme's buttons
+    app.connect("html-page-context", lead_buttons, priority=502)  # after the theme's buttons
     app.connect("build-finished", write_notebooks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
