@@ -23,7 +23,7 @@ ELSEWHERE = {
     "chapters/glove": "sparse matrix, squared error, weighting function",
     "chapters/fasttext": "inflection",
     "chapters/similarity_and_analogy": "dimension, similarity",
-    "chapters/bias": "spread, sub-space",
+    "chapters/bias": "spread, subspace",
     "chapters/transformer": "ablation, scaled dot-product attention",
     "chapters/seq2seq": "machine translation",
     "chapters/bert": "self-supervised learning",
