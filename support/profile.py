@@ -136,9 +136,8 @@ def progress_enabled() -> bool:
 
 def report() -> str:
     """Return what an issue should say: versions, processor, devices, profile and folders."""
+    import pooch
     import torch
-
-    from support.data import files
 
     versions = {package.name.lower(): package.version for package in metadata.distributions()}
     lines = {
@@ -148,8 +147,8 @@ def report() -> str:
         "CUDA": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "MPS": "there, but not used" if torch.backends.mps.is_available() else "none",
         "profile": f"{name()}, PRETRAIN_PROFILE={os.environ.get('PRETRAIN_PROFILE', '')}",
-        "data": files.data_dir() or "PRETRAIN_DATA_DIR is not set",
-        "cache": files.cache_dir(),
+        "data": os.environ.get("PRETRAIN_DATA_DIR", "PRETRAIN_DATA_DIR is not set"),
+        "cache": os.environ.get("PRETRAIN_CACHE_DIR") or pooch.os_cache("pretraining-by-hand"),
     }
     return "\n".join(f"{key:13}{value}" for key, value in lines.items())
 
