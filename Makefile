@@ -72,7 +72,7 @@ NBVAL := -p tools.notebook_seconds --nbval --nbval-current-env --nbval-cell-time
 PAGES := tests/test_pages.py tests/test_editions.py tests/test_folds.py $(sort $(wildcard tests/test_play_*.py))
 
 .NOTPARALLEL:
-.PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese check print translate colab colab-test test lint \
+.PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese archive check print translate colab colab-test test lint \
 	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab bench format lock clean
 
 help: ## Say what each target does (this list)
@@ -104,6 +104,9 @@ book-zh: book chinese ## The Chinese edition too, beside the English one
 chinese: setup-book
 	@$(RUN) tools.translation build
 	@echo The Chinese edition is built. Open: $(call quoted,CURDIR)/_build/html/zh/index.html
+
+archive: book-zh ## Both editions in one file to read without a network, in _build/
+	@$(RUN) tools.archive
 
 check: setup-book ## Seconds: the form of the files that you have changed
 	@$(RUN) tools.check
@@ -173,8 +176,10 @@ pretrain: setup ## Train a language model of a text: TEXT=file.txt OUT=folder AR
 	@test -n $(call quoted,TEXT) && test -n $(call quoted,OUT) || { echo "Name a text and a folder: make pretrain TEXT=file.txt OUT=folder"; exit 2; }
 	@$(RUN) pretrain --text $(call quoted,TEXT) --out $(call quoted,OUT) $(ARGS)
 
-lab: setup ## Open the notebooks in JupyterLab
-	@"$(VENV)/bin/jupyter" lab chapters
+lab: setup ## Open the notebooks in JupyterLab, as copies of your own in my_notebooks/
+	@$(PYTHON_HERE) "$(VENV)/bin/jupyter-book" build . --quiet --builder custom --custom-builder plain >/dev/null
+	@$(RUN) tools.lab
+	@"$(VENV)/bin/jupyter" lab my_notebooks
 
 bench: setup-bench ## Measure against d2l, gensim and tokenizers; print a table, write JSON
 	@$(RUN) benchmarks.run

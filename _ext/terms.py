@@ -87,6 +87,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the two nodes and the two steps with Sphinx."""
     app.add_node(TermLink, html=(visit_link, depart_link))
     app.add_node(Tooltip, html=(visit_tooltip, depart_tooltip))
+    app.setup_extension("glossary_links")
     app.connect("doctree-read", depend_on_glossary)
     app.connect("doctree-resolved", add_tooltips)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

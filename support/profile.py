@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import random
 import time
 from dataclasses import make_dataclass
 from functools import cache
+from importlib import metadata
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -119,21 +121,37 @@ def set_seed(seed: int) -> None:
 def set_threads(n: int | None = None) -> int:
     """Return the number of threads PyTorch computes with from now on, after setting it to n.
 
-    Without n it is one in "smoke", whose matrices are too small to share; elsewhere PyTorch's own
-    choice, but never more than the cores this process may run on.
+    Without n it is one in "smoke", whose matrices are too small to share; elsewhere it stays.
     """
     import torch
 
-    if n is None and name() == "smoke":
-        n = 1
-    elif n is None:
-        affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-        n = min(torch.get_num_threads(), cores)
-    torch.set_num_threads(n)
-    return n
+    torch.set_num_threads(n or (1 if name() == "smoke" else torch.get_num_threads()))
+    return torch.get_num_threads()
 
 
 def progress_enabled() -> bool:
     """Return whether progress bars are drawn: not in "smoke", whose outputs are compared."""
     return name() != "smoke"
+
+
+def report() -> str:
+    """Return what an issue should say: versions, processor, devices, profile and folders."""
+    import pooch
+    import torch
+
+    versions = {package.name.lower(): package.version for package in metadata.distributions()}
+    lines = {
+        "system": f"{platform.platform()}, Python {platform.python_version()}",
+        **{x: versions.get(x, "none") for x in ("torch", "torchvision", "numpy", "transformers")},
+        "CPU": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        "CUDA": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+        "MPS": "there, but not used" if torch.backends.mps.is_available() else "none",
+        "profile": f"{name()}, PRETRAIN_PROFILE={os.environ.get('PRETRAIN_PROFILE', '')}",
+        "data": os.environ.get("PRETRAIN_DATA_DIR", "PRETRAIN_DATA_DIR is not set"),
+        "cache": os.environ.get("PRETRAIN_CACHE_DIR") or pooch.os_cache("pretraining-by-hand"),
+    }
+    return "\n".join(f"{key:13}{value}" for key, value in lines.items())
+
+
+if __name__ == "__main__":
+    print(report())

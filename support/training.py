@@ -15,6 +15,8 @@ from tqdm import tqdm
 
 from support import profile
 
+Schedule = Callable[[int], float]  # from the step to a factor of the learning rate
+
 
 @dataclass
 class History:
@@ -25,7 +27,7 @@ class History:
     seconds: list[float] = field(default_factory=list)
 
 
-def warmup_linear(warmup_steps: int, total_steps: int) -> Callable[[int], float]:
+def warmup_linear(warmup_steps: int, total_steps: int) -> Schedule:
     """Return a schedule: the factor rises to 1 in warmup_steps, then falls linearly to 0.
 
     The first step has the factor 1 / warmup_steps, not 0, so that it is not wasted.
@@ -35,28 +37,19 @@ def warmup_linear(warmup_steps: int, total_steps: int) -> Callable[[int], float]
     return _warmup(warmup_steps, total_steps, lambda progress: 1.0 - progress)
 
 
-def warmup_cosine(
-    warmup_steps: int, total_steps: int, floor: float = 0.0
-) -> Callable[[int], float]:
+def warmup_cosine(warmup_steps: int, total_steps: int, floor: float = 0.0) -> Schedule:
     """Return a schedule: the factor rises to 1 in warmup_steps, then falls as a cosine to floor.
 
     Raises: ValueError unless 0 <= warmup_steps < total_steps.
     Source: Loshchilov and Hutter 2017, eq. 5.
     """
-
-    def cosine(progress: float) -> float:
-        return floor + (1.0 - floor) * (1 + math.cos(math.pi * progress)) / 2
-
-    return _warmup(warmup_steps, total_steps, cosine)
+    half = (1.0 - floor) / 2
+    return _warmup(warmup_steps, total_steps, lambda x: floor + half * (1 + math.cos(math.pi * x)))
 
 
-def _warmup(
-    warmup_steps: int, total_steps: int, decay: Callable[[float], float]
-) -> Callable[[int], float]:
+def _warmup(warmup_steps: int, total_steps: int, decay: Callable[[float], float]) -> Schedule:
     if not 0 <= warmup_steps < total_steps:
-        raise ValueError(
-            f"expected 0 <= warmup_steps < total_steps, got {warmup_steps} and {total_steps}"
-        )
+        raise ValueError(f"expected 0 <= warmup < total, got {warmup_steps} and {total_steps}")
 
     def factor(step: int) -> float:
         if step < warmup_steps:
@@ -73,7 +66,7 @@ def fit(
     *,
     epochs: int,
     optimizer: torch.optim.Optimizer,
-    schedule: Callable[[int], float] | None = None,
+    schedule: Schedule | None = None,
     clip_norm: float | None = None,
     bf16: bool = False,
     device: str | torch.device | None = None,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from tools import colab
+from tools import archive, colab, lab
 
 
 class Numbers:
@@ -123,3 +124,49 @@ def test_caption_is_a_cell_below_the_figure():
     _, shown, caption, after = colab.plain(new_notebook(cells=cells), Numbers()).cells
     assert (shown, after) == (plot, cells[-1])
     assert caption.source == "**<numref: curve>** The loss of <eq: loss> falls."
+
+
+def test_above_an_explorer_s_figure_is_a_link_to_its_page():
+    said = new_markdown_cell("## How *low*?\n\nIt falls.\n\nNow press it.\nTwice.")
+    figure = new_code_cell("draw()", metadata={"tags": ["plot", "play-gpt"]})
+    cells = [new_markdown_cell("# T"), said, figure]
+    plain = colab.plain(new_notebook(cells=cells), Numbers())
+    note = "Interactive [on the page](https://book.test/#how-low); below is a still figure."
+    assert plain.cells[1].source == (
+        f"## How *low*?\n\nIt falls.\n\n> **{note}** Now press it.\n> Twice."
+    )
+    assert plain.cells[2] == figure
+
+
+def test_copies_to_change_stay_as_their_reader_left_them(tmp_path):
+    plain, mine = tmp_path / "plain", tmp_path / "mine"
+    for name in ("chapters/gpt", "chapters/bert", "solutions/exercise_27_1"):
+        (plain / name).parent.mkdir(parents=True, exist_ok=True)
+        (plain / f"{name}.ipynb").write_text("first")
+    assert lab.copy(plain, mine).endswith("yours to change")
+    (mine / "gpt.ipynb").write_text("my own")
+    assert lab.copy(plain, mine).endswith("kept as you have changed them: gpt.ipynb")
+    for path in (plain / "chapters").iterdir():
+        path.write_text("second")
+    assert lab.copy(plain, mine).endswith("delete to get the newer ones: gpt.ipynb")
+    texts = {path.name: path.read_text() for path in mine.glob("*.ipynb")}
+    assert texts == {
+        "bert.ipynb": "second",
+        "exercise_27_1.ipynb": "first",
+        "gpt.ipynb": "my own",
+    }
+
+
+def test_the_archive_of_the_same_pages_is_the_same(tmp_path, monkeypatch):
+    book = tmp_path / "html"
+    for name in ("b.html", "zh/a.html"):
+        (book / name).parent.mkdir(exist_ok=True, parents=True)
+        (book / name).write_text(name)
+    archive.pack(book, tmp_path / "book.zip")
+    first = (tmp_path / "book.zip").read_bytes()
+    monkeypatch.setattr(time, "time", lambda: 2e9)
+    (book / "b.html").touch(mode=0o600)
+    archive.pack(book, tmp_path / "book.zip")
+    assert (tmp_path / "book.zip").read_bytes() == first
+    names = archive.zipfile.ZipFile(tmp_path / "book.zip").namelist()
+    assert names == ["book/b.html", "book/zh/a.html"]

@@ -95,6 +95,15 @@ def test_citations_are_those_of_the_page(name, page):
         assert place, f"{citation} is not in the notebook, or not in its place"
 
 
+def test_each_term_of_the_glossary_leads_to_a_page():
+    text = (HTML / "appendix" / "glossary.html").read_text("utf-8")
+    entries = re.findall(r"<dt id=[^>]*>(.*?)<.*?<dd>(.*?)</dd>", text, re.DOTALL)
+    alone = [name for name, meaning in entries if '<p class="glossary-see">' not in meaning]
+    assert len(entries) > 300 and not alone
+    letters = re.search(r'<p class="glossary-letters">(.*?)</p>', text, re.DOTALL)[1]
+    assert printed(letters, r"<a[^>]*>(.)</a>") == sorted({name[0].upper() for name, _ in entries})
+
+
 def test_links_lead_to_places_of_the_book(name):
     start = re.escape(address.pages(address.repository()))
     links = re.findall(rf"\]\({start}([^)#]+)#?([^)]*)\)", prose(name))

@@ -21,6 +21,7 @@ from markdown_it.token import Token
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 from myst_parser.config.main import MdParserConfig
+from myst_parser.mdit_to_docutils.base import default_slugify
 from myst_parser.parsers.mdit import create_md_parser
 
 # Those of _config.yml that open a block of their own; one more would change nothing.
@@ -74,28 +75,46 @@ def plain(notebook: nbformat.NotebookNode, book: Book) -> nbformat.NotebookNode:
 
     Outputs, ids and tags stay; the caption of a figure becomes a cell below it. In a solution, a
     code cell gets the metadata that folds it, and a first line `# @title …` that Colab shows in its
-    place; no other line of code is touched.
+    place; no other line of code is touched. What tells the reader how to use an explorer leads to
+    the page, where it is.
     Raises: ValueError where the text holds markup that has no plain form.
     """
     converter = Converter(book)
     notebook = copy.deepcopy(notebook)
     cells, notebook.cells = notebook.cells, []
+    section, before = "", cells[0]
     for cell in cells:
         notebook.cells.append(cell)
         if cell.cell_type == "markdown":
+            section = [section, *re.findall(r"^##+ (.+)$", cell.source, re.MULTILINE)][-1]
             cell.source = converter.cell(cell.source)
         elif cell.cell_type == "code" and converter.solution:
             fold(cell, converter.solution)
+        elif before.cell_type == "markdown" and is_explorer(cell):
+            announce(before, book.link("#" + default_slugify(section))[0])
         if figure := cell.metadata.get("mystnb", {}).get("figure"):
             text = "**{{numref}}`{name}`** {caption}".format(**figure)
             below = nbformat.v4.new_markdown_cell(
                 converter.cell(text), id=f"{cell.id[:56]}-caption"
             )
             notebook.cells.append(below)
+        before = cell
     notebook.cells = [cell for cell in notebook.cells if cell.source or cell.cell_type == "code"]
     title = notebook.cells[0]
     title.source = re.sub(r"\A(# .*)", rf"\1\n\nFrom {book.origin}.", title.source)
     return notebook
+
+
+def is_explorer(cell: nbformat.NotebookNode) -> bool:
+    """Return whether the page has an explorer in the place of the cell's figure."""
+    return any(tag.startswith("play-") for tag in cell.metadata.get("tags", []))
+
+
+def announce(cell: nbformat.NotebookNode, address: str) -> None:
+    """Let the last paragraph before an explorer's figure say that the explorer is on the page."""
+    *text, last = cell.source.split("\n\n")
+    title = f"Interactive [on the page]({address}); below is a still figure."
+    cell.source = "\n\n".join([*text, quotation(title, last)])
 
 
 def fold(cell: nbformat.NotebookNode, title: str) -> None:

@@ -3,7 +3,8 @@
 `jupyter-book build .` puts them into _build/colab/, under the names that they have in the
 repository; the workflow `pages` publishes that folder as the branch `notebooks`. A page's buttons
 open the plain form: the one for Colab on that branch, the one for download beside the page. What
-a citation or a number reads, Sphinx itself says, so it reads as on the page.
+a citation or a number reads, Sphinx itself says, so it reads as on the page. The builder `plain`
+writes these notebooks and no pages; `make lab` uses it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import nbformat
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.builders import Builder
 from sphinx.util import logging
 from sphinx.util.nodes import split_explicit_title
 
@@ -137,6 +139,23 @@ class SphinxBook:
         return None if page == self.page and numbered else found
 
 
+class Plain(Builder):
+    """Reads the book, and writes its plain notebooks only."""
+
+    name = "plain"
+
+    def get_outdated_docs(self) -> list[str]:
+        """Return none: the notebooks are written at the end."""
+        return []
+
+    def get_target_uri(self, docname: str, typ: str | None = None) -> str:
+        """Return where the page is in the book."""
+        return f"{docname}.html"
+
+    def write(self, *args: Any, **options: Any) -> None:
+        """Write no pages."""
+
+
 def paper(fields: dict[str, str]) -> str | None:
     """Return the address of a paper, from its entry's url or doi, or None."""
     if "doi" in fields:
@@ -158,8 +177,8 @@ def markdown(node: nodes.Node, address_of: Callable[[str], str | None]) -> str:
     return f"`{inside}`" if isinstance(node, nodes.literal) else inside
 
 
-def open_elsewhere(app: Sphinx, pagename: str, template: str, context: dict, doctree: Any) -> None:
-    """Let the page's buttons open the plain notebook, on the branch that has them."""
+def lead_buttons(app: Sphinx, pagename: str, template: str, context: dict, doctree: Any) -> None:
+    """Let the page's buttons open the plain notebook, and the form for issues with this page."""
     words = "在 {} 中打开" if app.config.language == "zh_CN" else "Open in {}"
     where, places = address.repository(), {"Colab": address.colab, "Kaggle": address.kaggle}
     for group in context.get("header_buttons", []):
@@ -169,11 +188,16 @@ def open_elsewhere(app: Sphinx, pagename: str, template: str, context: dict, doc
                 {"type": "link", "text": words.format(name), "url": url(where, f"{pagename}.ipynb")}
                 for name, url in places.items()
             ]
+        for button in group.get("buttons", []):
+            if "/issues/new" in button.get("url", ""):
+                form = f"template=report.yml&page={quote(pagename, safe='')}"
+                button["url"] = f"{where}/issues/new?{form}"
 
 
 def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Write every notebook in its plain form, into _build/colab/ and for the download button."""
-    if exception or app.builder.format != "html" or not app.config.language.startswith("en"):
+    builder = app.builder.name
+    if exception or builder not in ("html", "plain") or not app.config.language.startswith("en"):
         return
     folder = Path(app.outdir).parent / "colab"
     shutil.rmtree(folder, ignore_errors=True)
@@ -187,7 +211,7 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
         except ValueError as error:
             log.warning(f"the plain notebook is not written: {error}", location=docname)
             continue
-        copies = folder, Path(app.outdir) / "_sources"
+        copies = [folder] if builder == "plain" else [folder, Path(app.outdir) / "_sources"]
         for path in (copy / f"{docname}.ipynb" for copy in copies):
             path.parent.mkdir(parents=True, exist_ok=True)
             nbformat.write(notebook, path)
@@ -198,6 +222,7 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx what to call."""
-    app.connect("html-page-context", open_elsewhere, priority=502)  # after the theme's buttons
+    app.add_builder(Plain)
+    app.connect("html-page-context", lead_buttons, priority=502)  # after the theme's buttons
     app.connect("build-finished", write_notebooks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -174,11 +174,7 @@ def mask_tokens(
 
 
 def pretraining_batches(
-    documents: Documents,
-    batch_size: int,
-    max_length: int = 64,
-    *,
-    seed: int = 0,
+    documents: Documents, batch_size: int, max_length: int = 64, *, seed: int = 0
 ) -> Callable[[int], list[PretrainingBatch]]:
     """Return a function from an epoch (0, 1, …) to its batches: each pair once, in random order.
 

@@ -159,7 +159,6 @@ class _Block:
         part = matrix[rows].tocsr()
         numbered = (np.arange(part.nnz), part.indices, part.indptr)
         by_column = scipy.sparse.csr_matrix(numbered, part.shape).tocsc()
-        self.n_pairs = part.nnz
         h = weight(part.data, x_max, alpha)
         self.h, self.minus_log = (
             torch.from_numpy(x).float().to(device) for x in (h, -np.log(part.data))

@@ -23,7 +23,6 @@ from support.vectors.word_vectors import WordVectors
 
 BLOCK = 16  # words a block: small enough to waste little, large enough for fast products
 NOISE_WORDS = 32  # noise words that the words of a block share
-NOISE_TABLE = 2**20
 
 
 @dataclass
@@ -56,7 +55,7 @@ def keep_probability(counts: np.ndarray, threshold: float) -> np.ndarray:
     return np.sqrt(np.minimum(threshold / np.maximum(frequency, 1e-12), 1.0))
 
 
-def noise_table(counts: np.ndarray, power: float = 0.75, size: int = NOISE_TABLE) -> np.ndarray:
+def noise_table(counts: np.ndarray, power: float = 0.75, size: int = 2**20) -> np.ndarray:
     """Return word ids (size,), each as often as its noise probability says, to 1 / size.
 
     Source: Mikolov et al. 2013b, section 2.2, unigram^0.75.
@@ -161,13 +160,7 @@ class Trainer:
     """A text, the embedding tables of both sides, and the steps that change them by the text."""
 
     def __init__(
-        self,
-        corpus: Corpus,
-        dim: int,
-        window: int,
-        negatives: int,
-        seed: int,
-        device: torch.device,
+        self, corpus: Corpus, dim: int, window: int, negatives: int, seed: int, device: torch.device
     ):
         self.window, self.negatives, self.counts = window, negatives, corpus.counts
         self.rng = torch.Generator(device).manual_seed(seed)
