@@ -48,7 +48,7 @@ SEARCH = """term => Search._performSearch(...Search._parseQuery(term)).reverse()
     ([page, , anchor]) => `${page}.html${anchor}`)"""
 # The most that a page may load, in bytes as sent and in requests before a reader scrolls; and how
 # many outputs may be cut in a window of 1,400 px, and tables in one of 360. None: printed alone.
-LIMITS = {"bytes": 1_200_000, "requests": 25, "cut outputs": None, "cut tables": None}
+LIMITS = {"bytes": 1_200_000, "requests": 25, "cut outputs": 0, "cut tables": 0}
 SITE = 30_000_000  # bytes of an edition
 
 
@@ -99,9 +99,8 @@ def measured(tab: Tab, name: str) -> list[str]:
     size, numbers = page_rules.weight(page_rules.page(name), tab.asked, tab.start)
     found = dict(zip(LIMITS, (size, tab.opened, outputs, tables), strict=True))
     note(name, {**found, "explorer": numbers})
-    limits = {kind: limit for kind, limit in LIMITS.items() if limit is not None}
     return [
-        f"{kind}: {found[kind]:,}, at most {n:,}" for kind, n in limits.items() if found[kind] > n
+        f"{kind}: {found[kind]:,}, at most {n:,}" for kind, n in LIMITS.items() if found[kind] > n
     ]
 
 
