@@ -30,7 +30,7 @@ TIME = re.compile(
     r"\*\*Time\*\* on two cores: "
     r"(?:(?P<all>\S+ s) in every profile|.*?`laptop` (?P<laptop>[^,;.]+(?:\.\d+ min)?))"
 )
-NEEDS = re.compile(r"^- \*\*Needs\*\*:.*?(?=^- )", re.M | re.S)
+NEEDS = re.compile(r"^- \*\*Prerequisites\*\*:.*?(?=^- )", re.M | re.S)
 BEGIN = "<!-- chapters: from _toc.yml and chapters/chapters.yml, by `make format` -->"
 END = "<!-- end of chapters -->"
 COLORS = ("#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")  # a part's, in turn
