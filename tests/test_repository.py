@@ -210,7 +210,7 @@ def small_book(tmp_path, monkeypatch):
         monkeypatch.setattr(course_map, "ROOT", tmp_path)
         (tmp_path / "chapters").mkdir()
         for name, need in toc.items():
-            text = f"# Page {name}: a page\n\n- **Prerequisites**: [x]({need}.ipynb).\n- **Data**.\n"
+            text = f"# Page {name}: a page\n\n- **Prerequisites**: [x]({need}.ipynb).\n- none\n"
             (tmp_path / "chapters" / f"{name}.md").write_text(text, encoding="utf-8")
         files = [{"file": f"chapters/{name}"} for name in toc]
         parts = {"parts": [{"caption": "Part", "numbered": 1, "chapters": files}]}
