@@ -280,10 +280,10 @@ def test_gpt_is_written_with_by_keyboard_and_by_its_rule(opened):
     here.press("Enter")
     assert written() == f"the farmer {word}"
     assert here.page.evaluate("document.activeElement.matches('.gpt-row')"), "the focus stays"
-    here.click("Take one back")
+    here.click("Undo")
     assert written() == "the farmer"
     here.slider("Temperature").press("Home")
-    here.click("Start anew")
+    here.click("Start over")
     here.click("Write a sentence")
     assert toyworld.derivations(written())
     here.type("the farmer . " * 70)
