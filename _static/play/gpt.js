@@ -40,7 +40,7 @@
       unknown:
         "“{word}” is not among the {n} words of ToyWorld. The table is for the text before it, and " +
         "writing goes on from there.",
-      long: "The text is as long as it can be here: take words back, or start anew.",
+      long: "The text is as long as it can be here: undo some words, or start over.",
       none: "–",
     },
     zh: {
