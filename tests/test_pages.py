@@ -27,7 +27,7 @@ SOME.append(CHINESE[datetime.date.today().toordinal() % len(CHINESE)])
 OPENED = sorted({*ENGLISH, *KINDS, *SOME} & {*PAGES}) or ["(not built)"]
 # Terms of the course, and the section that a reader who looks for each must be led to first.
 SECTIONS = {
-    "negative sampling": "word2vec.html#negative-sampling-instead-of-the-long-sum",
+    "negative sampling": "word2vec.html#negative-sampling-a-few-questions-instead-of-a-long-sum",
     "learning rate": "training.html#the-learning-rate-how-far-to-step",
     "KV cache": "gpt.html#the-key-value-cache-kv-cache-writing-faster",
     "position": "transformer.html#positional-encoding-the-order-of-the-words",
