@@ -41,8 +41,8 @@ BUDGET = {
 }  # fmt: skip
 LEGEND = """\
 In view: cells of code, their median and longest length in lines, words of prose, these for a line
-of code, assertions, cells that print True, cells of code that follow one without text between, cells with
-`.step()`. Then exercises, and points of the summary. A star: outside the guide below."""
+of code, assertions, cells that print True, cells of code that follow one without text between,
+cells with `.step()`. Then exercises, and points of the summary. A star: outside the guide below."""
 
 
 def measure(notebook: NotebookNode) -> dict[str, float]:
