@@ -11,6 +11,8 @@ OUT ?=
 PLAIN ?= chapters/bpe.ipynb solutions/exercise_27_6.ipynb
 
 PROCESSES ?= 2
+# The notebooks take longest: `make test` gives them more processes than its other parts.
+NOTEBOOK_PROCESSES ?= $(PROCESSES)
 
 # A value in single quotes, as the shell takes it literally: spaces, brackets, ? * $ and all.
 quoted = '$(subst ','\'',$(value $(1)))'
@@ -140,6 +142,7 @@ sizes: setup-book ## How large support/, pretrain/ and the tests are, each with 
 unit: setup-dev ## Unit tests of support/ and of the repository
 	@$(PYTEST) tests --ignore=tests/test_plain_notebooks.py $(PAGES:%=--ignore=%)
 
+notebooks: override PROCESSES := $(NOTEBOOK_PROCESSES)
 notebooks: setup-dev ## Run every notebook in smoke and compare its outputs (nbval)
 	@$(PYTEST) $(NBVAL) chapters solutions
 

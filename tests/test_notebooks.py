@@ -247,8 +247,9 @@ def test_the_report_measures_what_is_in_view():
     assert (found["cells"], found["median"], found["longest"], found["in a row"]) == (3, 1, 3, 1)
     assert (found["asserts"], found["True"], found["step()"]) == (2, 1, 1)
     assert (found["exercises"], found["summary"]) == (1, 1)
-    assert report.outside("True", 1) and report.outside("words a line", 6.9)
-    assert not report.outside("cells", 40) and not report.outside("summary", 99)
+    assert report.outside("x", "True", 1) and report.outside("x", "words a line", 5.9)
+    assert not report.outside("x", "cells", 40) and not report.outside("x", "summary", 99)
+    assert report.outside("bias", "words", 3_000) and not report.outside("x", "words", 3_000)
 
 
 # Running: what is saved, and when.

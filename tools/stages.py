@@ -107,8 +107,9 @@ def run(needs: dict[str, tuple[str, ...]], command: list[str]) -> bool:
 def main(arguments: list[str]) -> int:
     """Run the stages named, or all, and return the exit status."""
     needs = {stage: STAGES[stage] for stage in arguments or STAGES}
-    processes = os.cpu_count() or 1
-    make = ["make", "--no-print-directory", f"PROCESSES={processes}"]
+    cores = os.cpu_count() or 1
+    processes = [f"PROCESSES={max(1, cores // LANES)}", f"NOTEBOOK_PROCESSES={cores}"]
+    make = ["make", "--no-print-directory", *processes]
     return 0 if run(needs, make) else 1
 
 
