@@ -31,7 +31,7 @@ SECTIONS = {
     "learning rate": "training.html#the-learning-rate-how-far-to-step",
     "KV cache": "gpt.html#the-key-value-cache-kv-cache-writing-faster",
     "position": "transformer.html#positional-encoding-the-order-of-the-words",
-    "attention mask": "transformer.html#attention-masks-what-may-not-be-seen",
+    "attention mask": "transformer.html#attention-masks-hiding-the-future",
     "perplexity": "gpt.html#perplexity-how-low-can-the-loss-go",
     "LoRA": "finetuning.html#lora-last-layers-or-all-what-to-train",
     "residual connection": "transformer.html#residual-connections-how-to-stack-many-layers",
