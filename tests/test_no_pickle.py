@@ -55,7 +55,7 @@ def sources() -> dict[str, str]:
     for path in notebooks():
         code = "\n".join(cell.source for cell in read(path).cells if cell.cell_type == "code")
         # Commands to the shell and to IPython are not Python; pip is all that they call.
-        found[path] = re.sub(r"(?m)^(\s*)[%!].*", r"\1pass", code)
+        found[path] = re.sub(r"(?m)^(\s*)(?:%(?! )|!(?!=)).*", r"\1pass", code)
     return {path.relative_to(ROOT).as_posix(): source for path, source in found.items()}
 
 
