@@ -78,7 +78,8 @@ def test_headings_parts_titles_and_formulas_are_chinese():
         if "_static" not in page.parts
     }
     for kind, pattern in {
-        "headings": r"<h[1-4].*?</h[1-4]>",
+        # English may run ahead: what is marked as not yet translated is not looked at.
+        "headings": r"<h[1-4](?![^>]*untranslated).*?</h[1-4]>",
         "names of parts": r'<p [^>]*class="caption".*?</p>',
         "titles of exercises": r"admonition-title[^★]{,200}★.*?</p>",
     }.items():
