@@ -20,7 +20,7 @@ from tools.format_notebooks import notebooks, read
 from tools.run_notebooks import ThisPython
 
 START = "from tests.pretended_gpu import pretended_gpu\n_gpu = pretended_gpu()\n_gpu.__enter__()"
-QUICK = {"exercise_27_2.ipynb", "pairs_and_spans.ipynb"}  # the others are exhaustive
+QUICK = {"exercise_27_2.ipynb"}  # the others are exhaustive
 
 
 def run(notebook, folder):

@@ -24,7 +24,7 @@ SIZE = (400, 300)
 # shares of its width and height from the left and from the top: left, top, right, bottom.
 FIGURES = {
     "digits": ("training", "A handwritten 9 and three groups", (0, 0, 1, 1)),
-    "words": ("word2vec", "Three maps of twenty words", (0.67, 0, 1, 1)),
+    "words": ("word2vec", "Two maps of twenty words", (0.505, 0, 1, 1)),
     "pieces": ("bpe", 'The sentence "What is the city', (0, 0, 0.433, 1)),
     "attention": ("transformer", "Two rows of three heat maps", (0.59, 0.45, 0.87, 1)),
     "photograph": ("compression", "Three copies of the photograph", (0, 0, 1, 1)),
