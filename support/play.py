@@ -1,6 +1,6 @@
 """What an explorer of the book computes with: numbers of a notebook's run, packed for its page.
 
-An explorer is a page's small program, `_static/play/NAME.js`, that stands where a figure would. The
+An explorer is a page's small program, `_static/play/NAME.js`, that takes the place of a figure. The
 cell of that figure calls `export`, so that the explorer shows what the notebook has computed.
 """
 

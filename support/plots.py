@@ -109,7 +109,7 @@ def image_rows(rows: Mapping[str, np.ndarray | torch.Tensor], *, size: float = 0
     figsize = (size * most + 0.11 * max(map(len, pictures)), size * len(pictures))
     figure, axes = plt.subplots(len(pictures), figsize=figsize, squeeze=False)
     for ax, (label, images) in zip(axes[:, 0], pictures.items(), strict=True):
-        # One image a row, as axes take long to draw: a tile is a picture and the gap after it.
+        # One image a row, as axes take long to draw: a tile is an image and the gap after it.
         gap = -(-images.shape[2] // 10)
         tiles = np.pad(images, ((0, most - len(images)), (0, 0), (0, gap)), constant_values=np.nan)
         row = np.hstack([*tiles])[:, :-gap]  # (height, most * (width + gap) - gap)

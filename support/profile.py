@@ -31,7 +31,7 @@ def name() -> str:
 
 
 def settings(*, real: bool = True, **values: Any) -> Any:
-    """Return the sizes and rates for the profile in force, and print what was chosen.
+    """Return the sizes and learning rates for the profile in force, and print what was chosen.
 
     `settings(epochs=(1, 5, 20), adam=dict(lr=0.1)).epochs` is 5 in laptop.
     Args:

@@ -62,7 +62,7 @@ class DataFile:
     urls: tuple[str, ...]
 
     def fault(self, path: Path) -> str:
-        """Return what is wrong with the file at path, "" if it is the right one."""
+        """Return what is wrong with the file at path, "" if it is the correct one."""
         try:
             content = read(path)
         except (OSError, EOFError, zlib.error) as error:
@@ -74,7 +74,7 @@ class DataFile:
 
 
 def locate(files: Sequence[DataFile], *, packed: bool = True) -> tuple[list[Path], str]:
-    """Return the paths of files whose checksums are right, and where they come from.
+    """Return the paths of files whose checksums are correct, and where they come from.
 
     Args:
         files: of one data set.

@@ -131,7 +131,7 @@ class BertForPretraining(nn.Module):
         positions = torch.cat((batch.positions, starts))
         states = self.bert(batch.ids, batch.segments, batch.lengths, positions=positions)
         masked_states, first = states.split((len(batch.positions), B))
-        # In pieces, since to allocate all (P, vocab_size) logits at once is slow on a CPU.
+        # In chunks, since to allocate all (P, vocab_size) logits at once is slow on a CPU.
         pieces = zip(masked_states.split(1024), batch.targets.split(1024), strict=True)
         losses = [F.cross_entropy(self.predict_tokens(x), y, reduction="sum") for x, y in pieces]
         masked = sum(losses) / max(1, len(batch.targets))  # a mean of nothing would be NaN

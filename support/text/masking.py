@@ -36,7 +36,7 @@ class PretrainingBatch(NamedTuple):
 def split_sentences(text: str) -> list[list[str]]:
     """Return the sentences of each paragraph of a text with one paragraph a line.
 
-    Words and marks must stand apart, as in WikiText-2 and ToyWorld. A sentence ends after the last
+    Words and marks must be separate, as in WikiText-2 and ToyWorld. A sentence ends after the last
     of the marks . ! ? and a quotation mark behind it. Headings (" = Title = ") are left out.
     """
     lines = (line.strip() for line in text.split("\n"))
