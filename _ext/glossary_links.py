@@ -18,7 +18,7 @@ from terms import GLOSSARY
 SEE = {"en": "See", "zh_CN": "见"}
 # Terms that no chapter links to, by the page that speaks of them.
 ELSEWHERE = {
-    "chapters/training": "curvature, independent, learning curve, objective function",
+    "chapters/training": "curvature, independent, objective function",
     "chapters/word2vec": "corpus, embedding, embedding layer, likelihood, one-hot vector, word2vec",
     "chapters/glove": "sparse matrix, squared error, weighting function",
     "chapters/fasttext": "inflection",

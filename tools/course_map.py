@@ -46,7 +46,7 @@ WORDS, CELL, STAR = (
 PATHS = {  # what is read in each week, or one after the other
     "A weekend": "training word2vec transformer gpt",
     "BERT at work": "transformer bert finetuning tags pairs_and_spans",
-    "Ten weeks with exercises": "training, word2vec glove, fasttext bpe, "
+    "Ten weeks with exercises": "training regularization, word2vec glove, fasttext bpe, "
     "similarity_and_analogy bias, text_encoders, transformer, seq2seq bert, gpt, finetuning tags, "
     "pretrained_models exercises",
 }
