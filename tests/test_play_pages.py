@@ -368,7 +368,7 @@ def test_attention_follows_keyboard_and_pointer(opened):
     assert row("steel")[0][1] < 1
     here.click("the crane ate fish")
     assert row("fish") == ([1.2, 0, 0.1], 0.29)
-    here.click("the looks")
+    here.click("the attends")
     assert row("fish")[1] == 0.25, "zeros match everything alike"
 
 
@@ -380,12 +380,12 @@ def test_heads_says_who_looks_at_whom(opened):
     assert here.text(".heads-says").startswith("To write a,")
     letters.nth(2).hover()
     assert here.text(".heads-says").startswith("To write d,")
-    here.click("Encoder looks at the word")
+    here.click("Encoder attends to the word")
     assert letters.all_text_contents() == [*"monday", ">"]
     letters.nth(5).click()
-    said = "In the encoder, head 1 of y looks at the end mark 0."
+    said = "In the encoder, head 1 of y attends to the end mark 0."
     assert here.text(".heads-says").startswith(said)
-    here.click("Decoder looks back")
+    here.click("Decoder attends to what it has written")
     letters.first.click()
     assert "looks back at the start mark 1.00" in here.text(".heads-says")
     here.type("River")

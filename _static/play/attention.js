@@ -6,22 +6,22 @@
       axes: ["animal", "machine", "action"],
       sentences: "The sentence",
       hint:
-        "Choose the word that looks. Drag a number to the left or to the right, or press the arrow " +
+        "Choose the word that attends. Drag a number to the left or to the right, or press the arrow " +
         "keys on it. The points of the picture can be dragged, too.",
       word: "word",
       score: "score",
       weight: "weight",
-      looks: "{word} looks",
+      looks: "{word} attends",
       number: "{axis} of {word}",
       before: "before",
       after: "after",
-      result: "{word} looks most at {most}, with a weight of {share}.",
-      alike: "{word} looks at all words alike, with a weight of {share}.",
+      result: "{word} attends most to {most}, with a weight of {share}.",
+      alike: "{word} attends to all words alike, with a weight of {share}.",
       itself: "itself",
       vectors: "Before: ({before}). After: ({after}).",
       anew: "The chapter's numbers",
       plane: "The words by how much they are animal, to the right, and machine, upward. A ring shows " +
-        "the word that looks, after it has looked.",
+        "the word that attends, after attention.",
     },
     zh: {
       title: "用可以拖动的数算注意力",
