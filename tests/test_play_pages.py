@@ -372,7 +372,7 @@ def test_attention_follows_keyboard_and_pointer(opened):
     assert row("fish")[1] == 0.25, "zeros match everything alike"
 
 
-def test_heads_says_who_looks_at_whom(opened):
+def test_heads_says_who_attends_to_whom(opened):
     here = opened("chapters/transformer.html", "heads")
     letters = here.play.locator(".heads-letters > button")
     letters.first.focus()
@@ -387,7 +387,7 @@ def test_heads_says_who_looks_at_whom(opened):
     assert here.text(".heads-says").startswith(said)
     here.click("Decoder attends to what it has written")
     letters.first.click()
-    assert "looks back at the start mark 1.00" in here.text(".heads-says")
+    assert "attends to the start mark 1.00" in here.text(".heads-says")
     here.type("River")
     assert here.text("[role=status]") == "The model writes revir, which is right."
 
