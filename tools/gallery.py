@@ -31,7 +31,7 @@ FIGURES = {
     "new_digits": ("vae", "A square of 13 by 13 decoded digits", (0.124, 0, 1, 0.885)),
     "gap": ("bert", "Two bar charts of the word in the gap", (0.49, 0, 1, 1)),
     "next_word": ("gpt", "Two bar charts of the next word, the bar of", (0.5, 0, 1, 1)),
-    "translator": ("seq2seq", "Three heat maps, columns are the English", (0.653, 0, 0.875, 1)),
+    "translator": ("seq2seq", "Three heat maps, columns are the English", (0.628, 0, 0.892, 1)),
     "judge": ("finetuning", "A row of boxes from left to right", (0.53, 0, 1, 1)),
     "reader": ("pairs_and_spans", "Panels one above the other", (0.53, 0.62, 0.815, 1)),
 }
