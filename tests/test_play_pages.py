@@ -380,12 +380,12 @@ def test_heads_says_who_attends_to_whom(opened):
     assert here.text(".heads-says").startswith("To write a,")
     letters.nth(2).hover()
     assert here.text(".heads-says").startswith("To write d,")
-    here.click("Encoder attends to the word")
+    here.click("Encoder to the word")
     assert letters.all_text_contents() == [*"monday", ">"]
     letters.nth(5).click()
     said = "In the encoder, head 1 of y attends to the end mark 0."
     assert here.text(".heads-says").startswith(said)
-    here.click("Decoder attends to what it has written")
+    here.click("Decoder to itself")
     letters.first.click()
     assert "attends to the start mark 1.00" in here.text(".heads-says")
     here.type("River")
