@@ -29,7 +29,7 @@ OPENED = sorted({*ENGLISH, *KINDS, *SOME} & {*PAGES}) or ["(not built)"]
 SECTIONS = {
     "negative sampling": "word2vec.html#negative-sampling-a-few-questions-instead-of-a-long-sum",
     "learning rate": "training.html#the-learning-rate-how-far-to-step",
-    "KV cache": "gpt.html#the-key-value-cache-kv-cache-writing-faster",
+    "KV cache": "generation.html#the-key-value-cache-kv-cache-writing-faster",
     "position": "transformer.html#positional-encoding-the-order-of-the-words",
     "attention mask": "transformer.html#attention-masks-hiding-the-future",
     "perplexity": "gpt.html#perplexity-how-low-can-the-loss-go",

@@ -104,13 +104,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("notebooks", nargs="*", type=Path)
     paths = parser.parse_args(arguments).notebooks or notebooks()
     print(f"Profile: {os.environ.get('PRETRAIN_PROFILE') or 'gpu where CUDA is, else laptop'}")
+    total = 0.0
     for path in paths:
         print(f"{os.path.relpath(path)} …", end=" ", flush=True)
         try:
-            print(f"{run(path):.1f} s", flush=True)
+            total += (seconds := run(path))
+            print(f"{seconds:.1f} s", flush=True)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             print(f"failed and was not saved\n{error}", file=sys.stderr)
             return 1
+    print(f"all together: {total / 60:.1f} min")
     return 0
 
 
