@@ -48,7 +48,7 @@ PATHS = {  # what is read in each week, or one after the other
     "BERT at work": "transformer bert finetuning tags pairs_and_spans",
     "Ten weeks with exercises": "training regularization, word2vec glove, fasttext bpe, "
     "similarity_and_analogy bias, text_encoders recurrent_networks, transformer, seq2seq bert, "
-    "gpt generation, finetuning tags, pretrained_models exercises",
+    "gpt generation modern_gpt, finetuning tags, pretrained_models exercises",
 }
 EVERYTHING = "all chapters in the order below, with the six worked solutions"
 KINDS = ("reading", "doing")

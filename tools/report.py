@@ -38,6 +38,7 @@ BUDGET = {
     "regularization": 2_500,
     "glove": 3_500, "fasttext": 3_200, "bpe": 3_800, "similarity_and_analogy": 2_800, "bias": 2_800,
     "text_encoders": 3_000, "recurrent_networks": 3_500, "gpt": 3_500, "generation": 2_500,
+    "modern_gpt": 3_500,
     "pairs_and_spans": 3_800,
     "compression": 3_500, "questions": 5_000, **{f"exercise_27_{n}": 1_800 for n in range(1, 7)},
 }  # fmt: skip
