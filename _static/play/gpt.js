@@ -22,8 +22,8 @@
       topP: "Top-p",
       all: "all words",
       here:
-        "The next word: the model is as uncertain as among {likely} equally likely words, and the truth " +
-        "leaves {best}. In nats: cross-entropy {model}, floor {floor}.",
+        "The next word is as hard for the model to guess as one of {likely} equally likely words; with the " +
+        "true probabilities, one of {best}. In nats: cross-entropy {model}, floor {floor}.",
       far:
         "The {n} words so far, on average: as among {likely} words, the truth {best}. " +
         "In nats: cross-entropy {model}, floor {floor}.",
@@ -63,7 +63,7 @@
       topK: "Top-k",
       topP: "Top-p",
       all: "所有词",
-      here: "下一个词：模型的不确定程度，相当于在 {likely} 个同样可能的词里选；按真实概率是 {best} 个。以纳特计：交叉熵 {model}，下限 {floor}。",
+      here: "下一个词：模型要猜中它，相当于在 {likely} 个同样可能的词里猜一个；按真实概率是 {best} 个。以纳特计：交叉熵 {model}，下限 {floor}。",
       far: "到目前为止的 {n} 个词，平均相当于在 {likely} 个词里选，按真实概率是 {best} 个。以纳特计：交叉熵 {model}，下限 {floor}。",
       some:
         "全部 {all} 个词里，句子还说得通的 {n} 个词，平均相当于在 {likely} 个词里选，按真实概率是 {best} 个。" +
