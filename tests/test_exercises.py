@@ -50,8 +50,12 @@ def test_an_answer_may_fail_in_any_way():
     def unfinished(*args):
         raise NotImplementedError
 
-    assert exercises.report("27.6", bare) == "27.6: not yet. AssertionError"
-    assert exercises.report("27.6", unfinished) == "27.6: not yet. NotImplementedError"
+    for answer, kind in ((bare, "AssertionError"), (unfinished, "NotImplementedError")):
+        report = exercises.report("27.6", answer)
+        assert report.startswith(f"27.6: not yet. {kind} (raised in {answer.__name__}, line ")
+        assert report.endswith(f": raise {kind})"), "the line of the answer, as it is written"
+    shape = exercises.report("27.3", lambda: Autoencoder("channels"))
+    assert re.search(r"\(raised in forward, line \d+: output = self\.decoder", shape)
     with pytest.raises(ValueError, match="no exercise '27.7': there are 27.1, "):
         exercises.report("27.7", None)
 
@@ -158,6 +162,8 @@ class Autoencoder(nn.Module):
         )
         if mistake == "three":
             self.encoder.append(nn.Conv2d(code, code, 1))
+        if mistake == "channels":  # what the decoder expects is not what the encoder gives
+            self.decoder[0] = nn.ConvTranspose2d(code + 1, 8, 3, 2, 1, 1)
         self.stuck = mistake == "stuck"
 
     def forward(self, images):
@@ -218,6 +224,14 @@ def parameter_table(v, d, f, n, longest, mistake=""):
         table["attention"] = (n * 4 * d * d,) * 2
     if mistake == "usual width":
         table["feed-forward"] = (n * (8 * d * d + 5 * d),) * 2
+    if mistake == "one norm":
+        table["layer norms"] = (n * 2 * d,) * 2
+    if mistake == "one layer":
+        table["attention"] = (4 * (d * d + d),) * 2
+    if mistake == "pooler in both":
+        table["pooler"] = (d * d + d,) * 2
+    if mistake == "one number":
+        return {part: in_bert for part, (in_bert, _) in table.items()}
     if mistake == "part left out":
         del table["pooler"]
     return table
@@ -275,9 +289,13 @@ MISTAKES = {
         "mean of none": "must be 0, got nan",
     },
     "27.6": {
-        "learned sinusoids": "wrong numbers with d_model = 768: positions",
-        "no biases": "768: attention",
-        "usual width": "wrong numbers with d_model = 12: feed-forward",
+        "learned sinusoids": r"d_model = 768: positions \(sinusoids are computed, not learned",
+        "no biases": r"768: attention \(the biases are missing",
+        "usual width": r"d_model = 12: feed-forward \(d_ff need not be 4",
+        "one norm": r"layer norms \(a layer has two norms",
+        "one layer": r"attention \(that is one layer",
+        "pooler in both": r"pooler \(the encoder has none",
+        "one number": r"tokens needs two numbers, \(in BERT, in the encoder\), got 23440896",
         "part left out": "too many: pooler",
     },
 }

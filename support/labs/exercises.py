@@ -7,9 +7,11 @@ solution: they ask what must be true of every correct one.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import log
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +27,8 @@ from support.models.transformer import Encoder
 def report(exercise: str, answer: Any) -> str:
     """Return "27.1: passed", or "27.1: not yet. " and the reason.
 
-    Each check draws the same random numbers in each call, and leaves PyTorch's generator as it was.
+    Where the answer itself raises, the reason ends with the line of the answer that did, such as
+    "(raised in forward, line 9: states, _ = self.lstm(x))". Each check draws the same random numbers in each call, and leaves PyTorch's generator as it was.
     """
     if exercise not in CHECKS:
         raise ValueError(f"no exercise {exercise!r}: there are {', '.join(CHECKS)}")
@@ -36,8 +39,19 @@ def report(exercise: str, answer: Any) -> str:
     except Exception as error:  # an unfinished answer may fail in any way
         name = "" if isinstance(error, AssertionError) and str(error) else type(error).__name__
         reason = ": ".join(part for part in (name, str(error).strip()) if part)
-        return f"{exercise}: not yet. {reason.splitlines()[0]}"
+        return f"{exercise}: not yet. {reason.splitlines()[0]}{_raised_in(error)}"
     return f"{exercise}: passed"
+
+
+def _raised_in(error: Exception) -> str:
+    """Return the last line of the answer on the way to the error, if there is one."""
+    ours = Path(__file__).parents[1]  # support
+    folders = [ours, Path(torch.__file__).parent, Path(traceback.__file__).parent, "<frozen"]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(tuple(map(str, folders))):
+            line = f": {frame.line}" if frame.line else ""
+            return f" (raised in {frame.name}, line {frame.lineno}{line})"
+    return ""
 
 
 def exercise_27_1(model_class: Callable[[int, int, int], nn.Module]) -> None:
@@ -261,8 +275,45 @@ def exercise_27_6(parameter_table: Callable[..., dict[str, tuple[int, int]]]) ->
         right = {part: (_count(bert, name), _count(encoder, name)) for part, name in PARTS.items()}
         missing = right.keys() ^ table.keys()
         assert not missing, f"parts that are missing or too many: {', '.join(sorted(missing))}"
-        wrong = [part for part in right if tuple(table[part]) != right[part]]
+        for part, numbers in table.items():
+            assert isinstance(numbers, (tuple, list)) and len(numbers) == 2, (
+                f"{part} needs two numbers, (in BERT, in the encoder), got {numbers!r}"
+            )
+        wrong = [
+            part + _slip(part, tuple(table[part]), right[part], (v, d, f, n, longest))
+            for part in right
+            if tuple(table[part]) != right[part]
+        ]
         assert not wrong, f"wrong numbers with d_model = {d}: {', '.join(wrong)}"
+
+
+def _slip(part: str, got: tuple, right: tuple[int, int], sizes: tuple[int, ...]) -> str:
+    """Return the name of the mistake in brackets, if it is one that is often made."""
+    v, d, f, n, longest = sizes
+    both = {  # what each of the two numbers is by mistake
+        "attention": {
+            n * 4 * d * d: "the biases are missing",
+            n * 3 * (d * d + d): "the output projection is missing",
+        },
+        "feed-forward": {
+            n * 2 * d * f: "the biases are missing",
+            n * (8 * d * d + 5 * d): "d_ff need not be 4 * d_model",
+        },
+        "layer norms": {n * 2 * d: "a layer has two norms, and a norm has two vectors"},
+    }
+    encoder = {  # what the encoder has by mistake
+        "positions": "sinusoids are computed, not learned",
+        "segments": "the encoder has none",
+        "embedding norm": "the encoder has none",
+        "pooler": "the encoder has none",
+    }
+    bert = {"embedding norm": {d: "a norm has two vectors"}, "pooler": {d * d: "no bias"}}
+    name = both.get(part, bert.get(part, {})).get(got[0], "")
+    if not name and n > 1 and got[0] * n == right[0]:
+        name = "that is one layer"
+    if not name and got[0] == right[0] and got[1]:
+        name = encoder.get(part, "")
+    return f" ({name})" if name else ""
 
 
 PARTS = {  # as the table calls them, and a pattern of the names of their weights
