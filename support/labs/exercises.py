@@ -28,7 +28,8 @@ def report(exercise: str, answer: Any) -> str:
     """Return "27.1: passed", or "27.1: not yet. " and the reason.
 
     Where the answer itself raises, the reason ends with the line of the answer that did, such as
-    "(raised in forward, line 9: states, _ = self.lstm(x))". Each check draws the same random numbers in each call, and leaves PyTorch's generator as it was.
+    "(raised in forward, line 9: states, _ = self.lstm(x))". Each check draws the same random
+    numbers in each call, and leaves PyTorch's generator as it was.
     """
     if exercise not in CHECKS:
         raise ValueError(f"no exercise {exercise!r}: there are {', '.join(CHECKS)}")
