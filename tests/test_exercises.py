@@ -50,12 +50,8 @@ def test_an_answer_may_fail_in_any_way():
     def unfinished(*args):
         raise NotImplementedError
 
-    for answer, kind in ((bare, "AssertionError"), (unfinished, "NotImplementedError")):
-        report = exercises.report("27.6", answer)
-        assert report.startswith(f"27.6: not yet. {kind} (raised in {answer.__name__}, line ")
-        assert report.endswith(f": raise {kind})"), "the line of the answer, as it is written"
-    shape = exercises.report("27.3", lambda: Autoencoder("channels"))
-    assert re.search(r"\(raised in forward, line \d+: output = self\.decoder", shape)
+    assert exercises.report("27.6", bare) == "27.6: not yet. AssertionError"
+    assert exercises.report("27.6", unfinished) == "27.6: not yet. NotImplementedError"
     with pytest.raises(ValueError, match="no exercise '27.7': there are 27.1, "):
         exercises.report("27.7", None)
 
@@ -162,8 +158,6 @@ class Autoencoder(nn.Module):
         )
         if mistake == "three":
             self.encoder.append(nn.Conv2d(code, code, 1))
-        if mistake == "channels":  # what the decoder expects is not what the encoder gives
-            self.decoder[0] = nn.ConvTranspose2d(code + 1, 8, 3, 2, 1, 1)
         self.stuck = mistake == "stuck"
 
     def forward(self, images):
