@@ -5,6 +5,7 @@ That the solutions pass and the starter code does not is seen where their notebo
 
 from __future__ import annotations
 
+import copy
 import re
 
 import pytest
@@ -50,8 +51,15 @@ def test_an_answer_may_fail_in_any_way():
     def unfinished(*args):
         raise NotImplementedError
 
-    assert exercises.report("27.6", bare) == "27.6: not yet. AssertionError"
-    assert exercises.report("27.6", unfinished) == "27.6: not yet. NotImplementedError"
+    def misspelled(*sizes):
+        return torch.zeros(2, 3) @ torch.zeros(2, 3)
+
+    for answer, line in (
+        (bare, r"AssertionError \(in bare, line \d+: raise AssertionError\)"),
+        (unfinished, r"NotImplementedError \(in unfinished, line \d+: raise Not.*\)"),
+        (misspelled, r"RuntimeError: .*\(in misspelled, line \d+: return torch.zeros.*\)"),
+    ):
+        assert re.fullmatch(f"27.6: not yet. {line}", exercises.report("27.6", answer))
     with pytest.raises(ValueError, match="no exercise '27.7': there are 27.1, "):
         exercises.report("27.7", None)
 
@@ -78,6 +86,10 @@ class LanguageModel(nn.Module):
         self.backward_lstm = nn.LSTM(d_embedding, d_hidden, batch_first=True)
         self.output = nn.Linear(2 * d_hidden, vocab_size)
         nn.init.zeros_(self.output.weight)
+        if mistake == "stacked":
+            self.deep = nn.LSTM(
+                d_embedding, d_hidden, num_layers=2, bidirectional=True, batch_first=True
+            )
 
     def forward(self, ids, lengths):
         rows = [self.row(row[:n]) for row, n in zip(ids, lengths, strict=True)]
@@ -96,9 +108,37 @@ class LanguageModel(nn.Module):
         after = F.pad(self.backward_lstm(x.flip(1))[0].flip(1), (0, 0, 0, 1))[0, 1:]
         if self.mistake == "one side":
             after = torch.zeros_like(after)
+        if self.mistake == "bag":
+            before = F.pad(x.cumsum(1), (0, 0, 1, 0))[0, :-1, : before.shape[-1]]
+        if self.mistake == "stacked":
+            ahead, back = self.deep(x)[0][0].chunk(2, -1)
+            before, after = F.pad(ahead, (0, 0, 1, 0))[:-1], F.pad(back, (0, 0, 0, 1))[1:]
         if self.mistake == "own word":
             before = self.forward_lstm(x)[0][0]
         return self.output(torch.cat((before, after), -1))
+
+
+class Classifier(nn.Module):
+    """A correct answer to part 3 of 27.1, and ways to spoil it."""
+
+    def __init__(self, model, n_classes, mistake=""):
+        super().__init__()
+        self.body, self.mistake = copy.deepcopy(model), mistake
+        self.head = nn.Linear(2 * model.forward_lstm.hidden_size, n_classes)
+        if mistake == "not loaded":
+            self.body.backward_lstm.reset_parameters()
+        if mistake == "frozen":
+            self.body.embedding.requires_grad_(False)
+
+    def forward(self, ids, lengths):
+        rows = [row if self.mistake == "padding" else row[:n] for row, n in zip(ids, lengths, strict=True)]
+        return torch.stack([self.head(self.states(row)) for row in rows])
+
+    def states(self, row):
+        x = self.body.embedding(row)[None]
+        ahead, back = self.body.forward_lstm(x)[0], self.body.backward_lstm(x.flip(1))[0]
+        back = back * 0 if self.mistake == "one direction" else back
+        return torch.cat((ahead[0].mean(0), back[0].mean(0)), -1)
 
 
 def matching_loss(model, head, first, second, labels, lm_weight, mistake=""):
@@ -146,7 +186,7 @@ class Autoencoder(nn.Module):
 
     def __init__(self, mistake=""):
         super().__init__()
-        code = 16 if mistake == "wide" else 4
+        code = {"wide": 16, "bytes": 5}.get(mistake, 4)
         last = nn.Conv2d(8, code, 3, 2, 1)
         self.encoder = nn.Sequential(nn.Conv2d(1, 8, 3, 2, 1), nn.ReLU(), last)
         extra = 0 if mistake == "size" else 1
@@ -158,11 +198,14 @@ class Autoencoder(nn.Module):
         )
         if mistake == "three":
             self.encoder.append(nn.Conv2d(code, code, 1))
-        self.stuck = mistake == "stuck"
+        self.mistake = mistake
 
     def forward(self, images):
         output = self.decoder(self.encoder(images))
-        return output * 0 + output.detach() + 0 * images if self.stuck else output
+        if self.mistake == "around":
+            return 0 * output + images
+        stuck = self.mistake == "stuck"
+        return output * 0 + output.detach() + 0 * images if stuck else output
 
 
 def linear_autoencoder(x, k, mistake=""):
@@ -243,6 +286,8 @@ MISTAKES = {
     "27.1": {
         "own word": "depends on token 0 itself",
         "one side": "not every other prediction",
+        "stacked": "token 0 itself: bidirectional layers are stacked",
+        "bag": "on the left does not matter: that is a bag of words",
         "batch": "of one sequence depend on another",
         "padding": "depend on padding",
         "order": "depend on the order of the batch",
@@ -262,6 +307,8 @@ MISTAKES = {
     },
     "27.3": {
         "wide": "nothing is compressed: 784 numbers",
+        "bytes": "245 numbers of 4 bytes are 980 bytes",
+        "around": r"not decoder\(encoder\(images\)\)",
         "size": r"came \(64, 1, 27, 27\)",
         "range": "from 0 to 1",
         "three": "two layers Conv2d, got 3",
@@ -300,6 +347,21 @@ def test_every_correct_answer_passes_and_leaves_the_random_numbers(exercise, ans
     before = torch.get_rng_state()
     assert exercises.report(exercise, answer) == f"{exercise}: passed"
     assert before.equal(torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("mistake", "reason"),
+    [
+        ("", ": passed"),
+        ("not loaded", "does not start with the language model's backward_lstm.weight_ih_l0"),
+        ("frozen", "does not change body.embedding.weight"),
+        ("padding", "the classifier depends on padding"),
+        ("one direction", "does not change body.backward_lstm.weight_ih_l0"),
+    ],
+)
+def test_classifier_of_a_language_model(mistake, reason):
+    answer = LanguageModel, lambda *args: Classifier(*args, mistake=mistake)
+    assert reason in exercises.report("27.1", answer)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,12 @@ solution: they ask what must be true of every correct one.
 from __future__ import annotations
 
 import re
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import log
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +28,7 @@ from support.models.transformer import Encoder
 def report(exercise: str, answer: Any) -> str:
     """Return "27.1: passed", or "27.1: not yet. " and the reason.
 
-    Each check draws the same random numbers in each call, and leaves PyTorch's generator as it was.
+    Of an error that the answer raises, the reason names the line of the answer. Each check draws the same random numbers in each call, and leaves PyTorch's generator as it was.
     """
     if exercise not in CHECKS:
         raise ValueError(f"no exercise {exercise!r}: there are {', '.join(CHECKS)}")
@@ -36,22 +39,40 @@ def report(exercise: str, answer: Any) -> str:
     except Exception as error:  # an unfinished answer may fail in any way
         name = "" if isinstance(error, AssertionError) and str(error) else type(error).__name__
         reason = ": ".join(part for part in (name, str(error).strip()) if part)
-        return f"{exercise}: not yet. {reason.splitlines()[0]}"
+        return f"{exercise}: not yet. {reason.splitlines()[0]}{_where(error)}"
     return f"{exercise}: passed"
 
 
-def exercise_27_1(model_class: Callable[[int, int, int], nn.Module]) -> None:
+def _where(error: Exception) -> str:
+    """Return the innermost line of the answer that the error passed through, or nothing."""
+    ours = str(Path(__file__).parents[1]), sysconfig.get_path("stdlib")
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = frame.filename
+        if not file.startswith(ours) and not re.search("(site|dist)-packages", file):
+            return f" (in {frame.name}, line {frame.lineno}: {frame.line})"
+    return ""
+
+
+def exercise_27_1(answer: Any) -> None:
     """Check a bidirectional language model: model_class(vocab_size, d_embedding, d_hidden).
 
     Its forward takes ids (B, T) and lengths (B,) and returns logits (B, T, vocab_size), at position
-    t for the token there, from all others of its sequence.
+    t for the token there, from all others of its sequence. An answer to part 3 is the pair of
+    model_class and classifier_of(language_model, n_classes), which returns a classifier that
+    starts with the weights of the language model; its logits are (B, n_classes).
     """
-    model = model_class(20, 8, 6).double().eval()
+    model_class, classifier_of = answer if isinstance(answer, tuple) else (answer, None)
+    model = model_class(20, 8, 6).eval()
     for weight in model.parameters():  # an output layer may begin at zero, where nothing moves
         if weight.dim() > 1:
             nn.init.normal_(weight, std=0.5)
+    classifier = classifier_of(model, 3) if classifier_of else None
+    if classifier is not None:
+        _starts_with(classifier, model)
+    model = model.double()
     lengths = torch.tensor([7, 5, 2])
     ids = torch.randint(1, 19, (3, 7))
+    ids[0] = torch.arange(1, 8)
     ids[torch.arange(7) >= lengths[:, None]] = 0
     logits = model(ids, lengths)
     assert logits is not None and logits.shape == (3, 7, 20), (
@@ -61,15 +82,81 @@ def exercise_27_1(model_class: Callable[[int, int, int], nn.Module]) -> None:
         changed = ids.clone()
         changed[0, t] += 1
         moved = (model(changed, lengths) - logits).abs().amax(-1)  # (3, 7)
-        assert moved[0, t] < 1e-12, f"the prediction of token {t} depends on token {t} itself"
+        assert moved[0, t] < 1e-12, (
+            f"the prediction of token {t} depends on token {t} itself{_how_it_got_there(model)}"
+        )
         others = [s for s in range(7) if s != t]
         assert moved[0, others].min() > 1e-12, f"not every other prediction depends on token {t}"
         assert moved[1:].max() < 1e-12, "the predictions of one sequence depend on another"
+    for side, pair, behind in (("left", [0, 1], range(2, 7)), ("right", [6, 5], range(5))):
+        swapped = ids.clone()
+        swapped[0, pair] = ids[0, pair[::-1]]
+        moved = (model(swapped, lengths) - logits)[0].abs().amax(-1)
+        assert moved[behind].min() > 1e-12, (
+            f"the order of the words on the {side} does not matter: that is a bag of words, and "
+            "an LSTM reads them one after another"
+        )
     turned = model(ids.flip(0), lengths.flip(0)).flip(0)
     assert _close(turned, logits, lengths), "the predictions depend on the order of the batch"
     padded = ids.clone()
     padded[torch.arange(7) >= lengths[:, None]] = 3
     assert _close(model(padded, lengths), logits, lengths), "the predictions depend on padding"
+    if classifier_of:
+        _classifies(classifier, ids, padded, lengths)
+
+
+def _layers_of_words(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    kinds = nn.Embedding, nn.RNNBase, nn.RNNCellBase
+    return ((name, layer) for name, layer in model.named_modules() if isinstance(layer, kinds))
+
+
+def _how_it_got_there(model: nn.Module) -> str:
+    """Return a reason why a prediction depends on its own token, if the layers show one."""
+    layers = (m for m in model.modules() if isinstance(m, nn.RNNBase) and m.bidirectional)
+    if sum(layer.num_layers for layer in layers) < 2:
+        return ""
+    return (
+        ": bidirectional layers are stacked, and the second layer reads it in the first layer's "
+        "states; stack each direction by itself"
+    )
+
+
+def _starts_with(classifier: nn.Module, model: nn.Module) -> None:
+    """Check that embeddings and LSTMs of the classifier have the language model's weights."""
+    assert isinstance(classifier, nn.Module), (
+        f"classifier_of must return a classifier, got {classifier!r}"
+    )
+    own = list(classifier.parameters())
+    for name, layer in _layers_of_words(model):
+        for part, weight in layer.named_parameters():
+            assert any(w.shape == weight.shape and w.equal(weight) for w in own), (
+                f"the classifier does not start with the language model's {name}.{part}"
+            )
+
+
+def _classifies(
+    classifier: nn.Module, ids: torch.Tensor, padded: torch.Tensor, lengths: torch.Tensor
+) -> None:
+    """Check that the classifier reads every word, no padding, and that all of it is trained."""
+    classifier = classifier.double().eval()
+    for weight in classifier.parameters():
+        if weight.dim() > 1:
+            nn.init.normal_(weight, std=0.5)
+    logits = classifier(ids, lengths)
+    assert logits is not None and logits.shape == (3, 3), (
+        f"the classifier's logits must be (B, n_classes) = (3, 3), got {_shape(logits)}"
+    )
+    assert (classifier(padded, lengths) - logits).abs().max() < 1e-12, (
+        "the classifier depends on padding"
+    )
+    turned = classifier(ids.flip(0), lengths.flip(0)).flip(0)
+    assert (turned - logits).abs().max() < 1e-12, "the classifier depends on the order of the batch"
+    nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2])).backward()
+    for name, layer in _layers_of_words(classifier):
+        for part, weight in layer.named_parameters():
+            assert weight.grad is not None and weight.grad.any(), (
+                f"fine-tuning does not change {name}.{part}"
+            )
 
 
 def exercise_27_2(matching_loss: Callable[..., torch.Tensor]) -> None:
@@ -149,7 +236,11 @@ def _only_the_ends(model: GPT) -> Iterator[None]:
 
 
 def exercise_27_3(model_class: Callable[[], nn.Module]) -> None:
-    """Check a convolutional autoencoder of 28 × 28 images: encoder and decoder, two layers each."""
+    """Check a convolutional autoencoder of 28 × 28 images: encoder and decoder, two layers each.
+
+    The output must be decoder(encoder(images)), and the code have fewer numbers than there are
+    pixels, and not more bytes.
+    """
     model = model_class()
     for part, kind in (("encoder", nn.Conv2d), ("decoder", nn.ConvTranspose2d)):
         assert isinstance(getattr(model, part, None), nn.Module), f"the model has no {part}"
@@ -162,12 +253,24 @@ def exercise_27_3(model_class: Callable[[], nn.Module]) -> None:
             f"the {part} must have two layers {kind.__name__}, got {len(layers)} with weights"
         )
     images = to_unit(datasets.mnist(source="embedded").images[:64])
+    model.eval()
     with torch.no_grad():
         code, output = model.encoder(images), model(images)
     assert output.shape == images.shape, f"from (64, 1, 28, 28) came {_shape(output)}"
     assert output.min() >= 0 and output.max() <= 1, "the output must be gray values from 0 to 1"
     numbers = code[0].numel()
     assert numbers < 784, f"nothing is compressed: {numbers:,} numbers for 784 pixels"
+    size = numbers * code.element_size()
+    assert size <= 784, (
+        f"the code is larger than the image: {numbers:,} numbers of {code.element_size()} bytes "
+        f"are {size:,} bytes, and the 784 pixels are 784"
+    )
+    with torch.no_grad():
+        decoded = model.decoder(code)
+    assert decoded.shape == output.shape and torch.allclose(decoded, output, atol=1e-5), (
+        "the output is not decoder(encoder(images)): something goes around the code"
+    )
+    model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(60):
         error = nn.functional.mse_loss(model(images), images)
