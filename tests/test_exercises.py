@@ -131,7 +131,10 @@ class Classifier(nn.Module):
             self.body.embedding.requires_grad_(False)
 
     def forward(self, ids, lengths):
-        rows = [row if self.mistake == "padding" else row[:n] for row, n in zip(ids, lengths, strict=True)]
+        rows = [
+            row if self.mistake == "padding" else row[:n]
+            for row, n in zip(ids, lengths, strict=True)
+        ]
         return torch.stack([self.head(self.states(row)) for row in rows])
 
     def states(self, row):

@@ -28,7 +28,8 @@ from support.models.transformer import Encoder
 def report(exercise: str, answer: Any) -> str:
     """Return "27.1: passed", or "27.1: not yet. " and the reason.
 
-    Of an error that the answer raises, the reason names the line of the answer. Each check draws the same random numbers in each call, and leaves PyTorch's generator as it was.
+    Where the answer raises an error, its line is named. Each check draws the same random numbers in
+    each call, and leaves PyTorch's generator as it was.
     """
     if exercise not in CHECKS:
         raise ValueError(f"no exercise {exercise!r}: there are {', '.join(CHECKS)}")
