@@ -264,6 +264,14 @@ def parameter_table(v, d, f, n, longest, mistake=""):
         table["attention"] = (n * 4 * d * d,) * 2
     if mistake == "usual width":
         table["feed-forward"] = (n * (8 * d * d + 5 * d),) * 2
+    if mistake == "one norm":
+        table["layer norms"] = (n * 2 * d,) * 2
+    if mistake == "one layer":
+        table["attention"] = (4 * (d * d + d),) * 2
+    if mistake == "pooler in both":
+        table["pooler"] = (d * d + d,) * 2
+    if mistake == "one number":
+        return {part: in_bert for part, (in_bert, _) in table.items()}
     if mistake == "part left out":
         del table["pooler"]
     return table
@@ -325,9 +333,13 @@ MISTAKES = {
         "mean of none": "must be 0, got nan",
     },
     "27.6": {
-        "learned sinusoids": "wrong numbers with d_model = 768: positions",
-        "no biases": "768: attention",
-        "usual width": "wrong numbers with d_model = 12: feed-forward",
+        "learned sinusoids": r"d_model = 768: positions \(sinusoids are computed, not learned",
+        "no biases": r"768: attention \(the biases are missing",
+        "usual width": r"d_model = 12: feed-forward \(d_ff need not be 4",
+        "one norm": r"layer norms \(a layer has two norms",
+        "one layer": r"attention \(that is one layer",
+        "pooler in both": r"pooler \(the encoder has none",
+        "one number": r"tokens needs two numbers, \(in BERT, in the encoder\), got 23440896",
         "part left out": "too many: pooler",
     },
 }

@@ -365,8 +365,45 @@ def exercise_27_6(parameter_table: Callable[..., dict[str, tuple[int, int]]]) ->
         right = {part: (_count(bert, name), _count(encoder, name)) for part, name in PARTS.items()}
         missing = right.keys() ^ table.keys()
         assert not missing, f"parts that are missing or too many: {', '.join(sorted(missing))}"
-        wrong = [part for part in right if tuple(table[part]) != right[part]]
+        for part, numbers in table.items():
+            assert isinstance(numbers, (tuple, list)) and len(numbers) == 2, (
+                f"{part} needs two numbers, (in BERT, in the encoder), got {numbers!r}"
+            )
+        wrong = [
+            part + _slip(part, tuple(table[part]), right[part], (v, d, f, n, longest))
+            for part in right
+            if tuple(table[part]) != right[part]
+        ]
         assert not wrong, f"wrong numbers with d_model = {d}: {', '.join(wrong)}"
+
+
+def _slip(part: str, got: tuple, right: tuple[int, int], sizes: tuple[int, ...]) -> str:
+    """Return the name of the mistake in brackets, if it is one that is often made."""
+    v, d, f, n, longest = sizes
+    both = {  # what each of the two numbers is by mistake
+        "attention": {
+            n * 4 * d * d: "the biases are missing",
+            n * 3 * (d * d + d): "the output projection is missing",
+        },
+        "feed-forward": {
+            n * 2 * d * f: "the biases are missing",
+            n * (8 * d * d + 5 * d): "d_ff need not be 4 * d_model",
+        },
+        "layer norms": {n * 2 * d: "a layer has two norms, and a norm has two vectors"},
+    }
+    encoder = {  # what the encoder has by mistake
+        "positions": "sinusoids are computed, not learned",
+        "segments": "the encoder has none",
+        "embedding norm": "the encoder has none",
+        "pooler": "the encoder has none",
+    }
+    bert = {"embedding norm": {d: "a norm has two vectors"}, "pooler": {d * d: "no bias"}}
+    name = both.get(part, bert.get(part, {})).get(got[0], "")
+    if not name and n > 1 and got[0] * n == right[0]:
+        name = "that is one layer"
+    if not name and got[0] == right[0] and got[1]:
+        name = encoder.get(part, "")
+    return f" ({name})" if name else ""
 
 
 PARTS = {  # as the table calls them, and a pattern of the names of their weights
