@@ -40,7 +40,7 @@ BUDGET = {
     "text_encoders": 3_000, "recurrent_networks": 3_500, "gpt": 3_500, "generation": 2_500,
     "modern_gpt": 3_500,
     "pairs_and_spans": 3_800,
-    "codes": 2_500, "compression": 3_500, "questions": 5_000,
+    "codes": 2_500, "compression": 3_500, "questions": 2_600,
     **{f"exercise_27_{n}": 1_800 for n in range(1, 7)},
 }  # fmt: skip
 LEGEND = """\
