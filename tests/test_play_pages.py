@@ -244,7 +244,7 @@ def test_gpt_shows_the_truth_beside_the_model(opened):
     here = opened("index.html", "gpt")
     assert here.play.locator("textarea").input_value().endswith(" near the")
     assert shown(here)["field"][1] == "1.00" and float(shown(here)["field"][0]) > 0.4
-    assert "the truth leaves 1.0. In nats" in here.text(".gpt-cost")
+    assert "with the true probabilities, one of 1.0. In nats" in here.text(".gpt-cost")
     assert "floor 0.00" in here.text(".gpt-cost")
     here.type("Mary often")
     truth = toyworld.next_token_log_probs(["mary", "often"])
