@@ -12,7 +12,7 @@
       clear: "Draw one",
       back: "To its cloud",
       prior: "A code from the prior",
-      axes: ["first component of the code", "second component"],
+      axes: ["first dimension of the code", "second dimension"],
       here: "The loss of this picture is {here} nats at the code ({a}, {b}) and {there} at the center of its cloud.",
       none: "Draw a digit with the pen, about as large as the frame.",
       down: "The pen is down.",
