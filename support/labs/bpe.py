@@ -1,0 +1,84 @@
+"""The lab on byte-pair encoding."""
+
+from random import Random
+
+from support.labs import expect
+from support.text.bpe import BPETokenizer
+
+FREQUENCIES = {"fast_": 4, "faster_": 3, "tall_": 5, "taller_": 4}
+MERGES = [*map(tuple, map(str.split, "t a,ta l,tal l,f a,fa s,fas t,e r,er _,tall _".split(",")))]
+
+
+def count_pairs(count_pairs):
+    """Words whose symbols are merged in part, one with the same pair twice."""
+    words, times = {"anan": ["an", "an"], "nana": ["n", "an", "an", "an"]}, {"anan": 2, "nana": 3}
+    wrong = {
+        "each word is counted once: add its frequency": {("an", "an"): 3, ("n", "an"): 1},
+        "a pair that occurs twice in a word is counted once": {("an", "an"): 5, ("n", "an"): 3},
+    }
+    right = {("an", "an"): 8, ("n", "an"): 3}
+    expect(dict(count_pairs(words, times)), right, f"{words}, {times}", wrong)
+
+
+def merge(merge):
+    """Overlapping pairs, several occurrences, symbols that spell the same."""
+    for symbols, pair, right, wrong in (
+        ("a a a b", "a a", "aa a b", {"read from left to right": "a aa b"}),
+        ("a a a b", "a a", "aa a b", {"each symbol is used once": "aa aa b"}),
+        ("a b c a b", "a b", "ab c ab", {"join every occurrence, not the first alone": "ab c a b"}),
+        ("a bc", "ab c", "a bc", {"compare both symbols, not how they are spelled": "abc"}),
+    ):
+        wrong = {name: what.split() for name, what in wrong.items()}
+        got = merge(given := symbols.split(), tuple(pair.split()))
+        assert given == symbols.split(), "the list that was given is changed: return a new one"
+        expect(got, right.split(), f"{symbols} with ({pair})", wrong)
+
+
+def learn(learn):
+    """The four words of the chapter: nine merges, then all that there are."""
+    words = {word: list(word) for word in FREQUENCIES}
+    got, state = learn(words, FREQUENCIES, 9)
+    stale = {"count again after each merge": got} if all(len(a + b) == 2 for a, b in got) else {}
+    last = {"of pairs with equal counts take the first": got} if got[0] == ("l", "l") else {}
+    expect(got, MERGES, "nine merges of the four words", stale | last)
+    expect(state["taller_"], ["tall", "er_"], "taller_ after nine merges")
+    expect(len(learn(words, FREQUENCIES, 99)[0]), 12, "merges until no pair is left")
+
+
+def apply_merges(apply_merges):
+    """Merges whose order matters, and many."""
+    wrong = {"apply the merges in the order of learning, not of the word": ["ab", "c"]}
+    got = apply_merges(list("abc"), [("b", "c"), ("a", "b")])
+    expect(got, ["a", "bc"], "abc with (b, c), (a, b)", wrong)
+    wrong = {"apply all merges, not only the first": ["f", "a", "s", "t", "e", "r", "_"]}
+    expect(apply_merges(list("faster_"), MERGES), ["fast", "er_"], "faster_", wrong)
+
+
+def byte_bpe(ByteBPE):
+    """A text of 300 tokens against a library's ids, and halves of characters."""
+    text = (
+        "Cafés, cafès; naïve 词元化 词元 🙂 don't 1234\n\n" * 3 + "the thin thing then thinks; " * 4
+    )
+    library = BPETokenizer.train(text, 300)
+    alphabet = [library.decode_bytes([i]) for i in range(256)]
+    tokenizer = ByteBPE(alphabet)
+    tokenizer.train(text, 300)
+    across = [token for token in tokenizer.tokens[256:] if b" " in token[1:]]
+    assert not across, f"merge only inside the parts that PATTERN cuts, and not to {across[0]!r}"
+    expect(len(tokenizer.tokens), 300, "the number of tokens after train(text, 300)")
+    expect(tokenizer.encode(text), library.encode(text), "the ids of a text; mind bytes and ties")
+    halves = [alphabet.index(byte) for byte in (b"\xc3", b"\xa9")]
+    wrong = {"join the bytes of all tokens before you decode them": "\ufffd\ufffd"}
+    expect(tokenizer.decode(halves), "é", "é as two tokens of a byte", wrong)
+
+
+def merge_some(merge_some):
+    """p = 0, p = 1, and 4,000 draws with p = 0.3."""
+    rng = Random(0)
+    wrong = {"p is the probability to drop a merge, not to keep it": list("faster_")}
+    expect(merge_some("faster_", MERGES, 0.0, rng), ["fast", "er_"], "faster_, p = 0", wrong)
+    expect(merge_some("faster_", MERGES, 1.0, rng), list("faster_"), "faster_ with p = 1")
+    drawn = [merge_some("faster_", MERGES, 0.3, rng) for _ in range(4_000)]
+    part = round(drawn.count(["fast", "er_"]) / 4_000, 2)
+    wrong = {"draw again before each merge, also for one that was dropped": 0.17}
+    expect(part, 0.41, "the fraction of fast er_ with p = 0.3", wrong, atol=0.03)

@@ -1,0 +1,143 @@
+"""The labs: solved notebooks pass, blank ones say so, and each mistake is named.
+
+That a solved notebook runs, and what it prints, is seen where all notebooks are run.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+
+import pytest
+
+from support import labs
+from support.labs.__main__ import executed, grade, main
+from tools.address import ROOT
+from tools.format_notebooks import read
+from tools.labs import SOLUTION, blank, paths
+
+NAMES = [path.stem for path in paths()]
+MISTAKES = {name: importlib.import_module(f"tests.labs.{name}").MISTAKES for name in NAMES}
+each_lab = pytest.mark.parametrize("lab", NAMES)
+
+
+def cells(lab: str, form=lambda notebook: notebook) -> list[str]:
+    """Return the code cells of a lab."""
+    notebook = form(read(ROOT / "labs" / f"{lab}.ipynb"))
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def check_all(lab: str, code: list[str], only: str = "") -> dict[str, labs.Result]:
+    """Return what the checks say of the definitions in some code."""
+    space, found = executed(code), {}
+    for name, check in labs.checks(lab).items():
+        if name.endswith(only):
+            parameters = check.__code__.co_varnames[: check.__code__.co_argcount]
+            found[name] = labs.check(name, *(space[p] for p in parameters))
+    return found
+
+
+@each_lab
+def test_every_check_passes_the_solution_and_is_called_in_the_lab(lab):
+    assert all(check_all(lab, cells(lab)).values())
+    code = "\n".join(cells(lab))
+    assert all(f'labs.check("{name}", ' in code for name in labs.checks(lab))
+    assert 5 <= len(labs.checks(lab)) <= 8
+
+
+@each_lab
+def test_blank_lab_has_no_line_of_a_solution_and_fails_every_check(lab):
+    empty = cells(lab, blank)
+    for said in check_all(lab, empty).values():
+        assert ": not written yet (in " in said
+    kept = {line.strip() for cell in empty for line in cell.split("\n")}
+    for cell in cells(lab):
+        for solution in SOLUTION.finditer(cell):
+            lines = [line.strip() for line in solution[0].split("\n")[1:-1]]
+            assert not {line for line in lines if len(line) > 20} & kept
+
+
+@pytest.mark.parametrize(
+    ("lab", "check", "code", "wrong", "words"),
+    [(lab, *mistake) for lab, mistakes in MISTAKES.items() for mistake in mistakes],
+)
+def test_mistake_is_named(lab, check, code, wrong, words):
+    source = "\n\n".join(cells(lab))
+    assert code in source
+    [said] = check_all(lab, [source.replace(code, wrong)], f".{check}").values()
+    assert not said and words in said
+
+
+@each_lab
+def test_six_mistakes_or_more_are_named(lab):
+    assert len({words for *_, words in MISTAKES[lab]}) >= 6
+
+
+@each_lab
+def test_code_of_the_lab_is_that_of_its_chapters(lab):
+    """Where a chapter has a function or class of that name, one of its versions is the lab's."""
+
+    def trees(path):
+        for cell in read(path).cells:
+            if cell.cell_type == "code":
+                for node in ast.parse(cell.source).body:
+                    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                        for part in ast.walk(node):  # docstrings may differ
+                            body = getattr(part, "body", [])
+                            if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+                                if isinstance(getattr(body[0].value, "value", None), str):
+                                    part.body = body[1:]
+                        yield node.name, ast.dump(node)
+
+    path = ROOT / "labs" / f"{lab}.ipynb"
+    chapters = [ROOT / "chapters" / f"{c}.ipynb" for c in read(path).metadata.lab["chapters"]]
+    known = [pair for chapter in chapters for pair in trees(chapter)]
+    names = {name for name, _ in known}
+    shared = [(name, tree) for name, tree in trees(path) if name in names]
+    assert len(shared) >= 3
+    assert [name for name, tree in shared if (name, tree) not in known] == []
+
+
+def test_a_check_says_what_was_expected_and_what_was_got():
+    assert "expected ['aa', 'a', 'b'], got None" in labs.check("bpe.merge", lambda s, pair: None)
+    with pytest.raises(ValueError, match="no check 'bpe.split': there are bpe.count_pairs, "):
+        labs.check("bpe.split", None)
+    with pytest.raises(ValueError, match="no lab 'bpf': there are "):
+        labs.check("bpf.merge", None)
+
+
+EVIL = {
+    "count_pairs": "import os; os._exit(0)",
+    "merge": "while True: pass",
+    "learn": "print('x' * 10**9); exit()",
+    "apply_merges": "from support import labs; labs.check = labs.expect = lambda *a, **k: None",
+}
+
+
+def test_grading_survives_answers_that_exit_hang_print_or_cheat(tmp_path):
+    bodies = [f"def {name}(*_, **__):\n    {body}\n" for name, body in EVIL.items()]
+    (tmp_path / "bpe.py").write_text("\n".join([*cells("bpe"), *bodies]))
+    said = grade(tmp_path / "bpe.py", "bpe", seconds=20)
+    for name, words in (
+        ("count_pairs", "the answer ends the program"),
+        ("merge", "took longer than 20 seconds"),
+        ("learn", "the answer ends the program"),
+        ("apply_merges", "expected ['a', 'bc'], got None"),
+    ):
+        assert words in said[f"bpe.{name}"]
+    assert labs.Result(said["bpe.merge_some"])
+
+
+@pytest.mark.exhaustive
+def test_thirty_files_give_thirty_rows(tmp_path):
+    files = [tmp_path / f"{i}.py" for i in range(30)]
+    for i, file in enumerate(files):
+        name, body = list(EVIL.items())[i % 4]
+        evil = f"def {name}(*_, **__):\n    {body}\n" if i < 4 else ""
+        file.write_text("\n".join([*cells("bpe"), evil]))
+    assert main(["grade", *map(str, files), "--lab", "bpe", "--json", str(tmp_path / "said")]) == 1
+    said = json.loads((tmp_path / "said").read_text())
+    assert [sum(map(bool, map(labs.Result, row.values()))) == 6 for row in said.values()] == (
+        [False] * 4 + [True] * 26
+    )

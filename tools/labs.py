@@ -1,0 +1,156 @@
+"""Make the labs' notebooks for readers and for teachers, and let a chapter grade answers.
+
+    python -m tools.labs make
+    python -m tools.labs chapter chapters/bpe.ipynb FILE…
+
+A notebook in labs/ is solved, and the only source. `make` writes below _build/labs/ the blank and
+the solved ones, nbgrader's source/ and Otter's masters. With `chapter` the functions and classes of
+a file take the place of the chapter's own, the chapter is run in smoke, and the first cell that
+fails is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat.v4 import new_raw_cell
+
+from support.labs.__main__ import definitions, sources
+from tools import address
+from tools.format_notebooks import METADATA, read, text_of
+
+LABS = address.ROOT / "labs"
+OUT = address.ROOT / "_build" / "labs"
+SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?### END SOLUTION$", re.M | re.S)
+CHECK = re.compile(r"^labs\.check\(.*\)$", re.M)
+
+
+def paths() -> list[Path]:
+    """Return the solved notebooks of all labs."""
+    return sorted(LABS.glob("*.ipynb"))
+
+
+def blank(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a copy with no solution and no output."""
+    notebook = copy.deepcopy(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            stub = r'\1raise NotImplementedError("write this part")'
+            cell.source = SOLUTION.sub(stub, cell.source)
+            cell.outputs, cell.execution_count = [], None
+            cell.metadata.pop("tags", None)
+    return notebook
+
+
+def for_nbgrader(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a copy whose cells are marked for nbgrader; a check is worth one point."""
+    notebook = copy.deepcopy(notebook)
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:
+        solution, check = bool(SOLUTION.search(cell.source)), bool(CHECK.search(cell.source))
+        if cell.cell_type == "code" and (solution or check):
+            cell.source = CHECK.sub(r"result = \g<0>\nassert result, result", cell.source)
+            cell.metadata["nbgrader"] = {
+                "grade": check, "solution": solution, "locked": check, "task": False,
+                "grade_id": cell.id, "schema_version": 3, "cell_type": "code",
+            } | ({"points": 1} if check else {})  # fmt: skip
+    return notebook
+
+
+def for_otter(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a copy as Otter's master notebook: a question for each check."""
+    notebook, cells = copy.deepcopy(notebook), []
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and SOLUTION.search(cell.source):
+            name = cell.id.replace("-", "_")
+            begin = f"# BEGIN QUESTION\nname: {name}\npoints: 1"
+            source = cell.source.replace("### BEGIN", "# BEGIN").replace("### END", "# END")
+            cell.source = source
+            cells += [new_raw_cell(begin), new_raw_cell("# BEGIN SOLUTION"), cell]
+            cells += [new_raw_cell("# END SOLUTION")]
+        elif cell.cell_type == "code" and (found := CHECK.search(cell.source)):
+            cell.source = f"result = {found[0]}\nassert result, result"
+            cell.outputs, cell.execution_count = [], None
+            cells += [new_raw_cell("# BEGIN TESTS"), cell, new_raw_cell("# END TESTS")]
+            cells += [new_raw_cell("# END QUESTION")]
+        else:
+            cells.append(cell)
+    config = "# ASSIGNMENT CONFIG\nsolutions_pdf: false\nexport_cell: false\ninit_cell: false"
+    notebook.cells = [new_raw_cell(config), *cells]
+    return notebook
+
+
+def make(out: Path = OUT) -> list[Path]:
+    """Write every form of every lab, and return the files written."""
+    written = []
+    for path in paths():
+        lab = read(path)
+        for folder, notebook in (
+            ("blank", blank(lab)),
+            ("solved", lab),
+            (f"nbgrader/source/{path.stem}", for_nbgrader(lab)),
+            (f"otter/{path.stem}", for_otter(lab)),
+        ):
+            file = out / folder / path.name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text_of(notebook), encoding="utf-8")
+            written.append(file)
+    return written
+
+
+def in_chapter(path: Path, chapter: Path) -> str:
+    """Run a chapter in smoke with the answers of a file; return which cell fails first, or none."""
+    kinds = ast.FunctionDef, ast.ClassDef
+    own = {n.name: ast.unparse(n) for n in definitions(sources(path)) if isinstance(n, kinds)}
+    notebook, replaced = nbformat.read(chapter, 4), {}
+    for cell in reversed([cell for cell in notebook.cells if cell.cell_type == "code"]):
+        lines = cell.source.split("\n")
+        for node in reversed(ast.parse(cell.source).body):
+            if isinstance(node, kinds) and node.name in own and node.name not in replaced:
+                lines[node.lineno - 1 : node.end_lineno] = own[node.name].split("\n")
+                replaced[node.name] = cell.id
+        cell.source = "\n".join(lines)
+    if not replaced:
+        return f"the chapter has none of {', '.join(own) or 'its functions: there are none'}"
+    said = f"with your {', '.join(reversed(replaced))}"
+    where = {"metadata": {"path": str(chapter.resolve().parent)}}
+    try:
+        NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where).execute(
+            env=os.environ | {"PRETRAIN_PROFILE": "smoke"}
+        )
+    except CellExecutionError as error:
+        cell = next(c for c in notebook.cells if any(o.get("ename") for o in c.get("outputs", [])))
+        start = cell.source.removeprefix("# @title Checks\n").split("\n")[0]
+        return f"{said}, cell {cell.id} fails ({start!r}): {error.ename}: {error.evalue[:300]}"
+    return f"{said}, every cell runs and every check passes"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what is asked; the exit status is 0 where every answer passes."""
+    parser = argparse.ArgumentParser(prog="tools.labs", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("make")
+    chapter = commands.add_parser("chapter")
+    chapter.add_argument("chapter", type=Path)
+    chapter.add_argument("files", nargs="+", type=Path)
+    options = parser.parse_args(arguments)
+    if options.command == "make":
+        print(f"{len(make())} notebooks of {len(paths())} labs are in {os.path.relpath(OUT)}/")
+        return 0
+    said = [in_chapter(path, options.chapter) for path in options.files]
+    print(*(f"{path}: {what}" for path, what in zip(options.files, said, strict=True)), sep="\n")
+    return int(not all(what.endswith("every check passes") for what in said))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
