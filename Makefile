@@ -75,7 +75,7 @@ PAGES := tests/test_pages.py tests/test_editions.py tests/test_folds.py $(sort $
 
 .NOTPARALLEL:
 .PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese archive check print translate colab colab-test test lint \
-	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab bench format lock clean
+	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab labs bench format lock clean
 
 help: ## Say what each target does (this list)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -144,7 +144,7 @@ unit: setup-dev ## Unit tests of support/ and of the repository
 
 notebooks: override PROCESSES := $(NOTEBOOK_PROCESSES)
 notebooks: setup-dev ## Run every notebook in smoke and compare its outputs (nbval)
-	@$(PYTEST) $(NBVAL) chapters solutions
+	@$(PYTEST) $(NBVAL) chapters solutions labs
 
 pages: setup-dev ## Open every built page in a headless browser (after the book)
 	@$(PYTEST) --dist=worksteal $(PAGES)
@@ -158,7 +158,7 @@ exhaustive: setup-dev
 	@$(PYTEST) -m exhaustive tests
 
 again: colab ## Every notebook again: the plain ones, in the opposite order, on two threads each
-	@PYTHONPATH=$(call quoted,CURDIR) $(PYTEST) --no-loadscope-reorder $(NBVAL) $$(ls -r _build/colab/*/*.ipynb)
+	@PYTHONPATH=$(call quoted,CURDIR) $(PYTEST) --no-loadscope-reorder $(NBVAL) $$(ls -r _build/colab/[cs]*/*.ipynb)
 # Here more threads run than a small machine has cores. One that waits must give up its core soon, or
 # it keeps the very thread from running that it waits for.
 again: export GOMP_SPINCOUNT ?= 1000
@@ -183,6 +183,9 @@ lab: setup ## Open the notebooks in JupyterLab, as copies of your own in my_note
 	@$(PYTHON_HERE) "$(VENV)/bin/jupyter-book" build . --quiet --builder custom --custom-builder plain >/dev/null
 	@$(RUN) tools.lab
 	@"$(VENV)/bin/jupyter" lab my_notebooks
+
+labs: setup-dev ## The labs below _build/labs/: blank, solved, and for nbgrader and Otter
+	@$(RUN) tools.labs make
 
 bench: setup-bench ## Measure against d2l, gensim and tokenizers; print a table, write JSON
 	@$(RUN) benchmarks.run

@@ -46,9 +46,10 @@ WORDS, CELL, STAR = (
 PATHS = {  # what is read in each week, or one after the other
     "A weekend": "training word2vec transformer gpt",
     "BERT at work": "transformer bert finetuning tags pairs_and_spans",
-    "Ten weeks with exercises": "training regularization, word2vec glove, fasttext bpe, "
-    "similarity_and_analogy bias, text_encoders recurrent_networks, transformer, seq2seq bert, "
-    "gpt generation modern_gpt, finetuning tags, pretrained_models exercises",
+    "Ten weeks with labs": "training labs/training, word2vec labs/word2vec, "
+    "glove similarity_and_analogy labs/glove, bpe labs/bpe, transformer labs/transformer, "
+    "bert labs/bert, gpt generation modern_gpt labs/gpt, finetuning labs/finetuning, "
+    "autoencoders vae labs/vae, scaling_out silent_bugs labs/scaling_out",
 }
 EVERYTHING = "all chapters in the order below, with the six worked solutions"
 KINDS = ("reading", "doing")
@@ -119,7 +120,9 @@ class Page:
 
     @property
     def doing(self) -> int:
-        """How many minutes the exercises take; one without a star counts as one with one."""
+        """How many minutes a lab takes, or exercises; one without a star counts as with one."""
+        if hours := self.notebook.metadata.get("lab", {}).get("hours"):
+            return 60 * hours
         exercises = re.findall(r"\{exercise(?:-start)?\}(.*)", self.text)
         return STAR * sum(max(1, title.count("★")) for title in exercises)
 
@@ -294,11 +297,11 @@ def hours(minutes: int) -> str:
 
 def paths(pages: list[Page]) -> str:
     """Return the paths through the book, each with its hours of reading and of doing."""
-    by_name = {Path(page.file).name: page for page in pages if page.notebook}
+    by_name = {p.file if p.file[:5] == "labs/" else Path(p.file).name: p for p in pages if p.notebook}
     everything = " ".join(by_name)
     lines = []
     for path, names in (PATHS | {"Everything": everything}).items():
-        walked = [by_name[name] for name in re.findall(r"\w+", names)]
+        walked = [by_name[name] for name in re.findall(r"[\w/]+", names)]
         reading, doing = (hours(sum(getattr(p, kind) for p in walked)) for kind in KINDS)
         lines.append(f"**{path}** · reading {reading}, doing {doing}")
         weeks = [", ".join(f"[]({by_name[n].name})" for n in w.split()) for w in names.split(",")]
@@ -337,12 +340,29 @@ def colab_links(pages: list[Page]) -> str:
     return "\n".join(lines)
 
 
+def labs_table(pages: list[Page]) -> str:
+    """Return a table of the labs, with the blank notebook of each to download and on Colab."""
+    lines = ["| lab | you write | hours | blank notebook |", "|---|---|---|---|"]
+    for page in pages:
+        if page.file.startswith("labs/"):
+            name, hours = f"{page.file}.ipynb", page.notebook.metadata.lab["hours"]
+            colab = address.colab(address.repository(), name)
+            # The file that a built page offers for download: see tools/plain_notebooks.py.
+            here = address.pages(address.repository()) + f"_sources/{name}"
+            lines.append(
+                f"| [{short(page.title.removeprefix('Lab: '))}](../{name}) | {page.about} | "
+                f"{hours} | [download]({here}) · [Colab]({colab}) |"
+            )
+    return "\n".join(lines)
+
+
 def contents() -> dict[str, list[str]]:
     """Return what is to stand between each two marks, by the name of the page that has them."""
     pages = chapters()
     return {
         "index.md": [paths(pages), f"```{{raw}} html\n{figure(pages)}\n```\n\n{table(pages)}"],
         "README.md": [colab_links(pages)],
+        "chapters/labs.md": [labs_table(pages)],
     }
 
 

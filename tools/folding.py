@@ -6,6 +6,7 @@ A cell is folded by one tag:
     settings       all sizes and rates of the notebook, for the three profiles
     plot           the code of a figure; the figure is shown
     checks         the assertions that prove a section
+    solution       what a reader of a lab writes; `fold` finds it by nbgrader's mark
     going-deeper   a whole section; the tag is at the text cell that opens with the heading
 
 `fold` derives from it how the book, JupyterLab and Colab show the cell. In the book Settings and
@@ -38,6 +39,7 @@ FOLDS = {
     "settings": Fold("Settings", "Settings", "hide-cell", compared=False),
     "plot": Fold("Show the code", "Hide the code", "hide-input"),
     "checks": Fold("Checks", "Checks", "hide-cell", output_in_lab=False),
+    "solution": Fold("Show the solution", "Hide the solution", "hide-input"),
 }
 # What `fold` derives, and what an editor leaves of one run; all other metadata is the author's.
 DERIVED = {"cellView", "id", "jp-MarkdownHeadingCollapsed", "jupyter", "mystnb", "tags"}
@@ -60,7 +62,9 @@ def fold(cell: NotebookNode) -> None:
     mystnb = {k: v for k, v in cell.metadata.get("mystnb", {}).items() if "prompt" not in k}
     metadata = {k: v for k, v in cell.metadata.items() if k not in DERIVED | PASSING}
     if cell.cell_type == "code":
-        name = fold_tag(cell)
+        solved = "### BEGIN SOLUTION" in cell.source and "solution" not in tags
+        tags += ["solution"] * solved
+        name = next((tag for tag in FOLDS if tag in tags), None)
         cell.source = _without_title(cell.source)
         if name:
             own = FOLDS[name]

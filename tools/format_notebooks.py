@@ -2,7 +2,7 @@
 
     python -m tools.format_notebooks [--check] [NOTEBOOK…]
 
-Without names, all notebooks of chapters/ and solutions/. With --check nothing is written, and the
+Without names, all notebooks of chapters/, solutions/ and labs/. With --check nothing is written, and the
 exit status says whether all have the form already.
 """
 
@@ -18,7 +18,7 @@ import nbformat
 
 from tools import address, folding
 
-FOLDERS = ("chapters", "solutions")
+FOLDERS = ("chapters", "solutions", "labs")
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},

@@ -33,14 +33,15 @@ def copy(plain: Path, mine: Path) -> str:
     copied = json.loads(record.read_text("utf-8")) if record.exists() else {}
     kept, outdated = [], []
     for source in sorted(plain.glob("*/*.ipynb")):
-        target = mine / source.name
-        if target.exists() and digest(target) != copied.get(source.name):
-            kept.append(source.name)
-            if copied.get(source.name) != digest(source):
-                outdated.append(source.name)
+        name = source.name if source.parent.name != "labs" else f"lab_{source.name}"
+        target = mine / name
+        if target.exists() and digest(target) != copied.get(name):
+            kept.append(name)
+            if copied.get(name) != digest(source):
+                outdated.append(name)
             continue
         target.write_bytes(source.read_bytes())
-        copied[source.name] = digest(source)
+        copied[name] = digest(source)
     record.write_text(json.dumps(copied, indent=1), "utf-8")
     said = f"{mine.name}/ has the book's notebooks, yours to change"
     said += f"; kept as you have changed them: {', '.join(kept)}" if kept else ""

@@ -24,8 +24,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_raw_cell
 
-from support.labs.__main__ import definitions, sources
-from tools import address
+from tools import address, folding
 from tools.format_notebooks import METADATA, read, text_of
 
 LABS = address.ROOT / "labs"
@@ -47,7 +46,8 @@ def blank(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             stub = r'\1raise NotImplementedError("write this part")'
             cell.source = SOLUTION.sub(stub, cell.source)
             cell.outputs, cell.execution_count = [], None
-            cell.metadata.pop("tags", None)
+            cell.metadata.tags = [t for t in cell.metadata.get("tags", []) if t != "solution"]
+            folding.fold(cell)
     return notebook
 
 
@@ -110,6 +110,8 @@ def make(out: Path = OUT) -> list[Path]:
 
 def in_chapter(path: Path, chapter: Path) -> str:
     """Run a chapter in smoke with the answers of a file; return which cell fails first, or none."""
+    from support.labs.__main__ import definitions, sources  # which needs torch, unlike the rest
+
     kinds = ast.FunctionDef, ast.ClassDef
     own = {n.name: ast.unparse(n) for n in definitions(sources(path)) if isinstance(n, kinds)}
     notebook, replaced = nbformat.read(chapter, 4), {}

@@ -24,7 +24,7 @@ from sphinx.builders import Builder
 from sphinx.util import logging
 from sphinx.util.nodes import split_explicit_title
 
-from tools import address, colab
+from tools import address, colab, labs
 
 log = logging.getLogger(__name__)
 DOMAINS = {"doc": "std", "eq": "math", "numref": "std", "ref": "std", "term": "std"}
@@ -206,6 +206,7 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
         if source.suffix != ".ipynb":
             continue
         notebook = nbformat.read(source, as_version=4)
+        notebook = labs.blank(notebook) if source.parent == labs.LABS else notebook
         try:
             notebook = colab.plain(notebook, SphinxBook(app, docname))
         except ValueError as error:

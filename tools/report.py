@@ -117,7 +117,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Print the table for the notebooks named, or for all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=Path)
-    print(LEGEND, *table(parser.parse_args(arguments).notebooks or notebooks()), sep="\n")
+    pages = [path for path in notebooks() if path.parent.name != "labs"]
+    print(LEGEND, *table(parser.parse_args(arguments).notebooks or pages), sep="\n")
 
 
 if __name__ == "__main__":

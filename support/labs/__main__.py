@@ -1,4 +1,4 @@
-"""Grade labs that were handed in: notebooks or modules named as their lab, bpe.ipynb or ann/bpe.py.
+"""Grade labs that were handed in, notebooks or modules that are named as their lab.
 
     python -m support.labs grade FILE… [--lab NAME] [--json FILE] [--seconds 60]
 
@@ -126,13 +126,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="support.labs", description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["grade"])
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--lab", help="the lab, where a file is not named as it")
+    parser.add_argument("--lab", help="the lab, where files are not called bpe.ipynb, lab_bpe.ipynb or bpe.py")
     parser.add_argument("--json", type=Path, help="where to write what each check says")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each check")
     options = parser.parse_args(arguments)
     said = {}
     for path in options.files:
-        said[str(path)] = results = grade(path, options.lab or path.stem, options.seconds)
+        lab = options.lab or path.stem.removeprefix("lab_")
+        said[str(path)] = results = grade(path, lab, options.seconds)
         passed = sum(map(bool, map(labs.Result, results.values())))
         print(f"{path}: {passed} of {len(results)}")
         print(*(f"    {result}" for result in results.values()), sep="\n")
