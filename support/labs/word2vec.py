@@ -125,7 +125,12 @@ def noise(running_sums, draw_noise):
         }
         right = torch.tensor([27.0, 8, 1, 1]) / 37
         expect(part, right, "fractions of 4,000 noise words", wrong, atol=0.03)
-        expect(len(drawn), 4000, "how many noise words for n = 4,000", {"the first n": 8000})
+        expect(
+            len(drawn),
+            4000,
+            "how many noise words for n = 4,000",
+            {"return only the first n": 8000},
+        )
         few = draw_noise([1, 3], 400)
         assert not {1, 3} & {*few}, "words of the window are no noise: drop those in true_words"
         assert len(few) == 400, f"draw 2 * n words, then drop, then take n: got {len(few)} of 400"
@@ -152,7 +157,7 @@ def pad(pad):
     assert labels.is_floating_point(), "labels are numbers with a point, 0.0 and 1.0: use float()"
     wrong = {
         "the label of a noise word is 0": real,
-        "labels mark true words, the mask real ones": 1 - true,
+        "the label of a true word is 1": 1 - true,
     }
     expect(labels, true, "the labels", wrong)
     wrong = {
