@@ -184,7 +184,7 @@ def lora_linear(LoRALinear):
     assert layer.B.grad is not None and layer.B.grad.any(), (
         "B has no gradient at the start: compute B A x from self.A and self.B"
     )
-    times = float(LoRALinear(nn.Linear(400, 3), 200).A.std()) * math.sqrt(400)
+    times = LoRALinear(nn.Linear(400, 3), 200).A.std().item() * math.sqrt(400)
     sizes = {"divide A by the square root of n_in": 20.0, "1 / sqrt(n_in), not 1 / n_in": 0.05}
     sizes |= {"A is scaled by n_in, not by the rank": math.sqrt(2)}
     expect(times, 1.0, "the standard deviation of A, times sqrt(n_in)", sizes, atol=0.15)
