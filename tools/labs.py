@@ -22,7 +22,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
-from nbformat.v4 import new_raw_cell
+from nbformat.v4 import new_code_cell, new_raw_cell
 
 from tools import address, folding
 from tools.format_notebooks import METADATA, read, text_of
@@ -30,6 +30,7 @@ from tools.format_notebooks import METADATA, read, text_of
 LABS = address.ROOT / "labs"
 OUT = address.ROOT / "_build" / "labs"
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?### END SOLUTION$", re.M | re.S)
+STUB = 'raise NotImplementedError("write this part")'
 CHECK = re.compile(r"^labs\.check\(.*\)$", re.M)
 
 
@@ -38,27 +39,35 @@ def paths() -> list[Path]:
     return sorted(LABS.glob("*.ipynb"))
 
 
-def blank(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return a copy with no solution and no output."""
+def blank(notebook: nbformat.NotebookNode, outputs: bool = False) -> nbformat.NotebookNode:
+    """Return a copy with no solution and no output; with `outputs`, those of the other cells."""
     notebook = copy.deepcopy(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            stub = r'\1raise NotImplementedError("write this part")'
-            cell.source = SOLUTION.sub(stub, cell.source)
-            cell.outputs, cell.execution_count = [], None
+            cell.source, solutions = SOLUTION.subn(rf"\1{STUB}", cell.source)
+            if solutions or not outputs:
+                cell.outputs, cell.execution_count = [], None
             cell.metadata.tags = [t for t in cell.metadata.get("tags", []) if t != "solution"]
             folding.fold(cell)
     return notebook
 
 
+def unfolded(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a copy as the blank one, but with the solutions."""
+    copied, title = blank(notebook), folding.TITLE_LINES["solution"] + "\n"
+    copied.metadata = nbformat.from_dict(METADATA)
+    for cell, solved in zip(copied.cells, notebook.cells, strict=True):
+        cell.source = solved.source.removeprefix(title)
+    return copied
+
+
 def for_nbgrader(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return a copy whose cells are marked for nbgrader; a check is worth one point."""
-    notebook = copy.deepcopy(notebook)
-    notebook.metadata = nbformat.from_dict(METADATA)
+    notebook = unfolded(notebook)
     for cell in notebook.cells:
         solution, check = bool(SOLUTION.search(cell.source)), bool(CHECK.search(cell.source))
         if cell.cell_type == "code" and (solution or check):
-            cell.source = CHECK.sub(r"result = \g<0>\nassert result, result", cell.source)
+            cell.source = CHECK.sub(r"result = \g<0>\nassert result, result\nresult", cell.source)
             cell.metadata["nbgrader"] = {
                 "grade": check, "solution": solution, "locked": check, "task": False,
                 "grade_id": cell.id, "schema_version": 3, "cell_type": "code",
@@ -67,27 +76,42 @@ def for_nbgrader(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def for_otter(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return a copy as Otter's master notebook: a question for each check."""
-    notebook, cells = copy.deepcopy(notebook), []
-    notebook.metadata = nbformat.from_dict(METADATA)
+    """Return a copy as Otter's master notebook: a question for each check.
+
+    The reader's version has the cells of the blank notebook: it runs without Otter, whose own tests
+    are hidden. Otter finds them by their names once the notebook has been handed in.
+    """
+    notebook, cells, waiting = unfolded(notebook), [], []
     for cell in notebook.cells:
-        if cell.cell_type == "code" and SOLUTION.search(cell.source):
-            name = cell.id.replace("-", "_")
-            begin = f"# BEGIN QUESTION\nname: {name}\npoints: 1"
-            source = cell.source.replace("### BEGIN", "# BEGIN").replace("### END", "# END")
-            cell.source = source
-            cells += [new_raw_cell(begin), new_raw_cell("# BEGIN SOLUTION"), cell]
-            cells += [new_raw_cell("# END SOLUTION")]
-        elif cell.cell_type == "code" and (found := CHECK.search(cell.source)):
-            cell.source = f"result = {found[0]}\nassert result, result"
-            cell.outputs, cell.execution_count = [], None
-            cells += [new_raw_cell("# BEGIN TESTS"), cell, new_raw_cell("# END TESTS")]
-            cells += [new_raw_cell("# END QUESTION")]
+        solution = cell.cell_type == "code" and SOLUTION.search(cell.source)
+        check = cell.cell_type == "code" and CHECK.search(cell.source)
+        if solution:
+            cell.source = SOLUTION.sub(in_otter, cell.source)
+            waiting += [new_raw_cell("# BEGIN SOLUTION"), cell, new_raw_cell("# END SOLUTION")]
+        elif waiting or check:
+            waiting.append(cell)
         else:
             cells.append(cell)
-    config = "# ASSIGNMENT CONFIG\nsolutions_pdf: false\nexport_cell: false\ninit_cell: false"
+        if check:
+            name = check[0].split('"')[1].replace(".", "_")
+            question = f"# BEGIN QUESTION\nname: {name}\npoints: 1\ncheck_cell: false"
+            test = new_code_cell(f"# HIDDEN\nassert {check[0]}")
+            cells += [new_raw_cell(question), *waiting, new_raw_cell("# BEGIN TESTS"), test]
+            cells += [new_raw_cell("# END TESTS"), new_raw_cell("# END QUESTION")]
+            waiting = []
+    if waiting:
+        raise ValueError(f"no check follows the solution {waiting[1].id}")
+    config = "# ASSIGNMENT CONFIG\ninit_cell: false\nexport_cell: false"
     notebook.cells = [new_raw_cell(config), *cells]
     return notebook
+
+
+def in_otter(solution: re.Match) -> str:
+    """Return a solution with Otter's marks, and the stub that takes its place."""
+    indent, body = solution[1], "\n".join(solution[0].split("\n")[1:-1])
+    stub = f'""" # BEGIN PROMPT\n{indent}{STUB}\n{indent}"""; # END PROMPT'
+    marks = f"{indent}# BEGIN SOLUTION NO PROMPT\n{body}\n{indent}# END SOLUTION"
+    return f"{marks}\n{indent}{stub}"
 
 
 def make(out: Path = OUT) -> list[Path]:

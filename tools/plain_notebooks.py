@@ -205,7 +205,9 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
         source = Path(app.env.doc2path(docname))
         if source.suffix != ".ipynb":
             continue
-        notebook = nbformat.read(source, as_version=4)
+        text = [source.read_text(encoding="utf-8")]
+        app.emit("source-read", docname, text)  # which may leave the solutions out
+        notebook = nbformat.reads(text[0], as_version=4)
         notebook = labs.blank(notebook) if source.parent == labs.LABS else notebook
         try:
             notebook = colab.plain(notebook, SphinxBook(app, docname))
