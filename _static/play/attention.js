@@ -2,12 +2,12 @@
 {
   const words = {
     en: {
-      title: "Attention with numbers to drag",
+      title: "Attention: drag the components",
       axes: ["animal", "machine", "action"],
       sentences: "The sentence",
       hint:
-        "Choose the word that attends. Drag a number to the left or to the right, or press the arrow " +
-        "keys on it. The points of the picture can be dragged, too.",
+        "Choose the word that attends. Drag a component left or right, or press the arrow keys on it. " +
+        "You can also drag the points of the picture.",
       word: "word",
       score: "score",
       weight: "weight",
@@ -15,32 +15,32 @@
       number: "{axis} of {word}",
       before: "before",
       after: "after",
-      result: "{word} attends most to {most}, with a weight of {share}.",
-      alike: "{word} attends to all words alike, with a weight of {share}.",
+      result: "{word} attends most to {most}, with an attention weight of {share}.",
+      alike: "{word} attends equally to all words, with an attention weight of {share}.",
       itself: "itself",
       vectors: "Before: ({before}). After: ({after}).",
       anew: "The chapter's numbers",
-      plane: "The words by how much they are animal, to the right, and machine, upward. A ring shows " +
-        "the word that attends, after attention.",
+      plane: "The words in two dimensions: animal to the right, machine upward. A ring shows the word " +
+        "that attends, after attention.",
     },
     zh: {
-      title: "用可以拖动的数算注意力",
+      title: "注意力：拖动各个分量",
       axes: ["动物", "机器", "动作"],
       sentences: "句子",
-      hint: "选一个词，让它去看别的词。把数左右拖动，或者在数上按方向键。图里的点也可以拖动。",
+      hint: "选一个词，让它去关注别的词。把分量左右拖动，或者在分量上按方向键。图里的点也可以拖动。",
       word: "词",
       score: "得分",
       weight: "权重",
-      looks: "{word} 在看",
+      looks: "{word} 在关注",
       number: "{word} 的“{axis}”",
       before: "之前",
       after: "之后",
-      result: "{word} 看得最多的是 {most}，权重为 {share}。",
-      alike: "{word} 对所有词看得一样多，权重都是 {share}。",
+      result: "{word} 最关注的是 {most}，注意力权重为 {share}。",
+      alike: "{word} 同等关注所有词，注意力权重都是 {share}。",
       itself: "它自己",
       vectors: "之前：({before})。之后：({after})。",
       anew: "本章用的数",
-      plane: "按“动物”（向右）和“机器”（向上）的程度摆放的词。圆环是正在看的词看过之后的位置。",
+      plane: "词在两个维度上的位置：向右是“动物”，向上是“机器”。圆环是当前词经过注意力之后的位置。",
     },
   };
 

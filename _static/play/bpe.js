@@ -2,7 +2,7 @@
 {
   const words = {
     en: {
-      title: "Cut a text into pieces",
+      title: "Split a text into tokens",
       text: "Your text",
       start: "What is the city but the people?",
       examples: [
@@ -14,18 +14,18 @@
       merges: "Merges in this text",
       of: "{n} of {all}",
       back: "One merge back",
-      forth: "One merge forth",
-      none: "No merge yet: every byte is a piece of its own.",
-      nothing: "No merge changes this text: every byte is a piece of its own.",
-      merge: "Merge {rank} of {all}: {a} + {b} → {ab}. When it was learned, the two stood side by side {count} times in the plays.",
-      pieces: "Pieces of the text, each with its number",
+      forth: "One merge forward",
+      none: "No merge yet: every byte is a token.",
+      nothing: "No merge changes this text: every byte is a token.",
+      merge: "Merge {rank} of {all}: {a} + {b} → {ab}. When it was learned, this pair occurred {count} times in the plays.",
+      pieces: "The tokens of the text, each with its token id",
       summary: "Tokens: {tokens}. Characters: {characters}. Bytes: {bytes}.",
       one: "{piece} has the number {id} and the bytes {bytes}.",
-      made: "{piece} has the number {id} and the bytes {bytes}. Merge {rank} makes it of {a} and {b}.",
-      choose: "Choose a piece to see its bytes and the merge that makes it.",
+      made: "{piece} has the number {id} and the bytes {bytes}. Merge {rank} makes it from {a} and {b}.",
+      choose: "Choose a token to see its bytes and the merge that makes it.",
     },
     zh: {
-      title: "把文本切成子词",
+      title: "把文本切成词元",
       text: "你的文本",
       start: "What is the city but the people?",
       examples: [
@@ -38,14 +38,14 @@
       of: "{n} / {all}",
       back: "退一次合并",
       forth: "进一次合并",
-      none: "还没有合并：每个字节自成一个子词。",
-      nothing: "没有哪次合并会改变这段文本：每个字节自成一个子词。",
-      merge: "第 {rank} 次合并（共 {all} 次）：{a} + {b} → {ab}。学到它的时候，这两个子词在剧本里相邻出现了 {count} 次。",
-      pieces: "文本的各个子词，带着编号",
+      none: "还没有合并：每个字节自成一个词元。",
+      nothing: "没有哪次合并会改变这段文本：每个字节自成一个词元。",
+      merge: "第 {rank} 次合并（共 {all} 次）：{a} + {b} → {ab}。学到它的时候，这一对符号在剧本里出现了 {count} 次。",
+      pieces: "文本的各个词元，带着词元编号",
       summary: "词元：{tokens}。字符：{characters}。字节：{bytes}。",
       one: "{piece} 的编号是 {id}，字节是 {bytes}。",
       made: "{piece} 的编号是 {id}，字节是 {bytes}。第 {rank} 次合并用 {a} 和 {b} 得到它。",
-      choose: "选一个子词，看它的字节和得到它的那次合并。",
+      choose: "选一个词元，看它的字节和得到它的那次合并。",
     },
   };
 

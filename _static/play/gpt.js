@@ -5,7 +5,7 @@
       title: "What comes next?",
       text: "The text so far",
       start: "yesterday the farmer sang songs quietly near the",
-      hint: "Choose the next word, type it, or let the model write.",
+      hint: "Choose or type the next word, or let the model write.",
       next: "next word",
       begun: "{word}…",
       model: "model",
@@ -17,29 +17,29 @@
       back: "Undo",
       anew: "Start over",
       temperature: "Temperature",
-      greedy: "0, always the likeliest",
+      greedy: "0, greedy",
       topK: "Top-k",
       topP: "Top-p",
       all: "all words",
       here:
-        "The next word is as hard for the model to guess as one of {likely} equally likely words; with the " +
+        "The next word is as hard for the model to guess as one of {likely} equally probable words; with the " +
         "true probabilities, one of {best}. In nats: cross-entropy {model}, floor {floor}.",
       far:
-        "The {n} words so far, on average: as among {likely} words, the truth {best}. " +
-        "In nats: cross-entropy {model}, floor {floor}.",
+        "The {n} words so far: perplexity {likely}, with the true probabilities {best}. " +
+        "In nats: mean cross-entropy {model}, floor {floor}.",
       some:
-        "The {n} words, of {all}, up to which their sentence was possible, on average: as among {likely} " +
-        "words, the truth {best}. In nats: cross-entropy {model}, floor {floor}.",
+        "Those {n} of the {all} words up to which the sentence was possible: perplexity {likely}, with the true " +
+        "probabilities {best}. In nats: mean cross-entropy {model}, floor {floor}.",
       one:
-        "The word so far: as among {likely} words, the truth {best}. " +
+        "The word so far: perplexity {likely}, with the true probabilities {best}. " +
         "In nats: cross-entropy {model}, floor {floor}.",
-      nothing: "No word is written yet.",
+      nothing: "No words yet.",
       impossible:
-        "No sentence of ToyWorld goes on with “{word}” here. The model does not notice, but up to " +
-        "the next full stop there is no truth to compare with.",
+        "No sentence of ToyWorld goes on with “{word}” here. The model does not notice, but until the next " +
+        "full stop there are no true probabilities to compare with.",
       unknown:
-        "“{word}” is not among the {n} words of ToyWorld. The table is for the text before it, and " +
-        "writing goes on from there.",
+        "“{word}” is not among the {n} words of ToyWorld. The table is for the text before it, and the model " +
+        "continues from there.",
       long: "The text is as long as it can be here: undo some words, or start over.",
       none: "–",
     },
@@ -59,20 +59,20 @@
       back: "退回一个词",
       anew: "重新开始",
       temperature: "温度",
-      greedy: "0，总取最可能的词",
+      greedy: "0，贪心",
       topK: "Top-k",
       topP: "Top-p",
       all: "所有词",
       here: "下一个词：模型要猜中它，相当于在 {likely} 个同样可能的词里猜一个；按真实概率是 {best} 个。以纳特计：交叉熵 {model}，下限 {floor}。",
-      far: "到目前为止的 {n} 个词，平均相当于在 {likely} 个词里选，按真实概率是 {best} 个。以纳特计：交叉熵 {model}，下限 {floor}。",
+      far: "到目前为止的 {n} 个词：困惑度 {likely}，按真实概率是 {best}。以纳特计：平均交叉熵 {model}，下限 {floor}。",
       some:
-        "全部 {all} 个词里，句子还说得通的 {n} 个词，平均相当于在 {likely} 个词里选，按真实概率是 {best} 个。" +
-        "以纳特计：交叉熵 {model}，下限 {floor}。",
-      one: "到目前为止的这个词：相当于在 {likely} 个词里选，按真实概率是 {best} 个。以纳特计：交叉熵 {model}，下限 {floor}。",
+        "全部 {all} 个词里，句子还说得通的 {n} 个词：困惑度 {likely}，按真实概率是 {best}。" +
+        "以纳特计：平均交叉熵 {model}，下限 {floor}。",
+      one: "到目前为止的这个词：困惑度 {likely}，按真实概率是 {best}。以纳特计：交叉熵 {model}，下限 {floor}。",
       nothing: "还没有写词。",
       impossible:
-        "ToyWorld 里没有哪句话会在这里接“{word}”。模型察觉不到，但在下一个句号之前，没有真实值可以比较。",
-      unknown: "“{word}”不在 ToyWorld 的 {n} 个词里。表格对应它前面的文本，写作也从那里继续。",
+        "ToyWorld 里没有哪句话会在这里接“{word}”。模型察觉不到，但在下一个句号之前，没有真实概率可以比较。",
+      unknown: "“{word}”不在 ToyWorld 的 {n} 个词里。表格对应它前面的文本，模型也从那里继续写。",
       long: "文本已经到了这里允许的最大长度：请退回几个词，或者重新开始。",
       none: "–",
     },

@@ -15,21 +15,21 @@
       pixels: "pixels",
       sum: "sum so far",
       wave: "this wave",
-      grid: "The 64 waves of the block, as strong as they are there; {n} of 64 numbers are not 0",
-      block: "Block in row {row}, column {column}: {bits} bits instead of 512, {n} of 64 numbers are " +
-        "not 0, typical error {error}.",
+      grid: "The 64 waves of the block, each at its amplitude there; {n} of 64 coefficients are not 0",
+      block: "Block in row {row}, column {column}: {bits} bits instead of 512, {n} of 64 coefficients " +
+        "are not 0, typical error {error}.",
       none: "No wave yet: every pixel has the gray value 128.",
-      nothing: "All numbers of this block are 0: every pixel has the gray value 128.",
-      one: "Wave {n} of {all}, {i} half waves down and {j} to the right: number {number} times step {step} " +
-        "is {amount}.",
+      nothing: "All coefficients of this block are 0: every pixel has the gray value 128.",
+      one: "Wave {n} of {all}, {i} half waves down and {j} to the right: quantized coefficient {number} times " +
+        "step {step} is {amount}.",
       bits: "The bits of the block",
-      first: "{number} from the block before",
+      first: "{number}, difference from the block before",
       zero: "a zero, then {number}",
       run: "{run} zeros, then {number}",
       straight: "{number}",
       zeros: "16 zeros",
       end: "only zeros follow",
-      credit: "Photograph: danielbuechele, CC BY 2.0, here in gray and at half its size.",
+      credit: "Photograph: danielbuechele, CC BY 2.0, shown in gray at half its size.",
     },
     zh: {
       title: "一块一块地看 JPEG",
@@ -45,12 +45,12 @@
       pixels: "像素",
       sum: "目前的和",
       wave: "这个波",
-      grid: "这一块的 64 个波，强弱如实；64 个数里有 {n} 个不是 0",
-      block: "第 {row} 行第 {column} 列的图块：{bits} 比特，原来是 512；64 个数里有 {n} 个不是 0，" +
+      grid: "这一块的 64 个波，各按其振幅；64 个系数里有 {n} 个不是 0",
+      block: "第 {row} 行第 {column} 列的图块：{bits} 比特，原来是 512；64 个系数里有 {n} 个不是 0，" +
         "典型误差 {error}。",
       none: "还没有波：每个像素的灰度值都是 128。",
-      nothing: "这一块的数全是 0：每个像素的灰度值都是 128。",
-      one: "第 {n} 个波（共 {all} 个），向下 {i} 个半波，向右 {j} 个半波：数 {number} 乘以步长 {step} " +
+      nothing: "这一块的系数全是 0：每个像素的灰度值都是 128。",
+      one: "第 {n} 个波（共 {all} 个），向下 {i} 个半波，向右 {j} 个半波：量化系数 {number} 乘以步长 {step} " +
         "等于 {amount}。",
       bits: "这一块的比特",
       first: "与上一块相差 {number}",
