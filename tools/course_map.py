@@ -8,6 +8,8 @@ card what it needs and how long it runs. How long it takes to read is counted.
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +35,7 @@ TIME = re.compile(
 NEEDS = re.compile(r"^- \*\*Prerequisites\*\*:.*?(?=^- )", re.M | re.S)
 BEGIN = "<!-- chapters: from _toc.yml and chapters/chapters.yml, by `make format` -->"
 END = "<!-- end of chapters -->"
+SPEEDRUN = "labs/speedrun"
 COLORS = ("#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")  # a part's, in turn
 BOX, GAP = (144, 68), (12, 36)  # width and height of a box, and what is left between two
 LONGEST_LINE = 15  # characters of a title that fit in a box
@@ -297,7 +300,9 @@ def hours(minutes: int) -> str:
 
 def paths(pages: list[Page]) -> str:
     """Return the paths through the book, each with its hours of reading and of doing."""
-    by_name = {p.file if p.file[:5] == "labs/" else Path(p.file).name: p for p in pages if p.notebook}
+    by_name = {
+        p.file if p.file[:5] == "labs/" else Path(p.file).name: p for p in pages if p.notebook
+    }
     everything = " ".join(by_name)
     lines = []
     for path, names in (PATHS | {"Everything": everything}).items():
@@ -341,18 +346,31 @@ def colab_links(pages: list[Page]) -> str:
 
 
 def labs_table(pages: list[Page]) -> str:
-    """Return a table of the labs, with the blank notebook of each to download and on Colab."""
-    lines = ["| lab | you write | hours | blank notebook |", "|---|---|---|---|"]
+    """Return a table of the labs, with a link for each that opens the blank notebook in Colab."""
+    lines = ["| lab | you write | hours | blank |", "|---|---|---|---|"]
     for page in pages:
         if page.file.startswith("labs/"):
             name, hours = f"{page.file}.ipynb", page.notebook.metadata.lab["hours"]
             colab = address.colab(address.repository(), name)
-            # The file that a built page offers for download: see tools/plain_notebooks.py.
-            here = address.pages(address.repository()) + f"_sources/{name}"
-            lines.append(
-                f"| [{short(page.title.removeprefix('Lab: '))}](../{name}) | {page.about} | "
-                f"{hours} | [download]({here}) · [Colab]({colab}) |"
-            )
+            title = short(page.title.removeprefix("Lab: "))
+            lines.append(f"| [{title}](../{name}) | {page.about} | {hours} | [Colab]({colab}) |")
+    return "\n".join(lines)
+
+
+def speedrun_table() -> str:
+    """Return the speedrun's record as a table, with what each entry's first line says of it."""
+    lines = ["| entry | what it is | excess on each held-out set | trained for | date |"]
+    lines.append("|---|---|---|---|---|")
+    for row in json.loads((ROOT / SPEEDRUN / "record.json").read_text(encoding="utf-8")):
+        name = f"{SPEEDRUN}/{row['entry']}.py"
+        about = ast.get_docstring(ast.parse((ROOT / name).read_text(encoding="utf-8")))
+        found = zip(row["excess"], row["standard_error"], strict=True)
+        scores = " · ".join(f"{excess:.4f} ± {error:.4f}" for excess, error in found)
+        lines.append(
+            f"| [{row['entry']}]({address.repository()}/blob/main/{name}) | "
+            f"{about.splitlines()[0]} | {scores} | "
+            f"{row['processor_seconds']:,} of {row['budget']:,.0f} s | {row['date']} |"
+        )
     return "\n".join(lines)
 
 
@@ -362,7 +380,7 @@ def contents() -> dict[str, list[str]]:
     return {
         "index.md": [paths(pages), f"```{{raw}} html\n{figure(pages)}\n```\n\n{table(pages)}"],
         "README.md": [colab_links(pages)],
-        "chapters/labs.md": [labs_table(pages)],
+        "chapters/labs.md": [labs_table(pages), speedrun_table()],
     }
 
 
