@@ -75,7 +75,7 @@ PAGES := tests/test_pages.py tests/test_editions.py tests/test_folds.py $(sort $
 
 .NOTPARALLEL:
 .PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese archive check print translate colab colab-test test lint \
-	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab labs bench format lock clean
+	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab labs exports bench format lock clean
 
 help: ## Say what each target does (this list)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -186,6 +186,9 @@ lab: setup ## Open the notebooks in JupyterLab, as copies of your own in my_note
 
 labs: setup-dev ## The labs below _build/labs/: blank, solved, and for nbgrader and Otter
 	@$(RUN) tools.labs make
+
+exports: setup-dev ## nbgrader and Otter grade each lab, solved and blank (installs them): ARGS="bpe gpt"
+	@$(RUN) tools.exports $(ARGS)
 
 bench: setup-bench ## Measure against d2l, gensim and tokenizers; print a table, write JSON
 	@$(RUN) benchmarks.run
