@@ -27,12 +27,7 @@ MISTAKES = [
     ("recompute", "if again:", "if False:", "with again, use checkpoint"),
     ("recompute", "if again:", "if not again:", "call the layer itself"),
     ("ring_mean", "    values /= n\n", "", "divide the sum by the number of workers"),
-    (
-        "ring_mean",
-        "came.copy_(came + received",
-        "came = (came + received",
-        "change values in place",
-    ),
+    ("ring_mean", "came.copy_(came + received", "came = (came + received", "in place"),
     (
         "ring_mean",
         "        sending = distributed.isend(",
