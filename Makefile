@@ -8,6 +8,7 @@ PROFILE ?=
 NB ?=
 TEXT ?=
 OUT ?=
+ENTRY ?=
 PLAIN ?= chapters/bpe.ipynb solutions/exercise_27_6.ipynb
 
 PROCESSES ?= 2
@@ -75,7 +76,7 @@ PAGES := tests/test_pages.py tests/test_editions.py tests/test_folds.py $(sort $
 
 .NOTPARALLEL:
 .PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese archive check print translate colab colab-test test lint \
-	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab labs exports bench format lock clean
+	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab labs exports speedrun bench format lock clean
 
 help: ## Say what each target does (this list)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -189,6 +190,10 @@ labs: setup-dev ## The labs below _build/labs/: blank, solved, and for nbgrader 
 
 exports: setup-dev ## nbgrader and Otter grade each lab, solved and blank (installs them): ARGS="bpe gpt"
 	@$(RUN) tools.exports $(ARGS)
+
+speedrun: setup ## Train an entry in its budget, and judge it: ENTRY=labs/speedrun/x.py
+	@test -n $(call quoted,ENTRY) || { echo "Name an entry: make speedrun ENTRY=labs/speedrun/chapter.py"; exit 2; }
+	@$(RUN) tools.speedrun $(call quoted,ENTRY) $(ARGS)
 
 bench: setup-bench ## Measure against d2l, gensim and tokenizers; print a table, write JSON
 	@$(RUN) benchmarks.run
