@@ -1,80 +1,38 @@
 """Mistakes in the lab on GloVe: check, code, its wrong form, words of the message."""
 
+RATIO, F = "(x[a, k] / sums[a]) / (x[b, k] / sums[b])", "(x / x_max).clamp(max=1) ** 0.75"
+ERROR = "(weight * (predicted - x.log()) ** 2)"
+PRODUCT = "(self.center(i) * self.context(j)).sum(1)"
+INIT = "        nn.init.normal_(self.context.weight, std=0.01)\n"
+CHANCE = "        self.context_bias.data.copy_(chance)  # new\n"
+SLOPES = "slope.sum(1), slope.sum(0)"
+
 MISTAKES = [
     ("count", "                x[other, word] += 1 / distance\n", "", "in both directions"),
     ("count", "+= 1 / distance", "+= 1", "1/d, not 1"),
-    ("count", "start=1)", "start=2)", "start counting there"),
+    ("count", "start=1)", "start=2)", "expected {"),
     ("count", "t + 1 + window]", "t + window]", "at distance window, too"),
     ("count", "+= 1 / distance", "= 1 / distance", "add up the counts"),
-    (
-        "ratio",
-        "(x[a, k] / sums[a]) / (x[b, k] / sums[b])",
-        "x[a, k] / x[b, k]",
-        "by the sum of its word's counts",
-    ),
-    ("ratio", "if i == word)", "if i == word and _ != k)", "k included"),
-    ("weights", "(x / x_max).clamp(max=1) ** 0.75", "(x / x_max) ** 0.75", "at most 1"),
-    (
-        "weights",
-        "(x / x_max).clamp(max=1) ** 0.75",
-        "(x**0.75 / x_max).clamp(max=1)",
-        "before you take the power",
-    ),
-    (
-        "weights",
-        "(weight * (predicted - x.log()) ** 2)",
-        "((weight * (predicted - x.log())) ** 2)",
-        "the weight is not squared",
-    ),
-    ("weights", "predicted - x.log()", "predicted - x", "the logarithm of the count"),
-    (
-        "model",
-        "(self.center(i) * self.context(j)).sum(1)",
-        "self.center(i) @ self.context(j).T",
-        "not for all combinations",
-    ),
-    (
-        "model",
-        "self.center_bias[i] + self.context_bias[j]",
-        "self.center_bias[i]",
-        "add both biases",
-    ),
-    (
-        "model",
-        "self.center(i) * self.context(j)",
-        "self.center(i) * self.center(j)",
-        "vectors of their own",
-    ),
-    (
-        "model",
-        "        nn.init.normal_(self.context.weight, std=0.01)\n",
-        "",
-        "initialize context, too",
-    ),
+    ("ratio", RATIO, "x[a, k] / x[b, k]", "by the sum of its word's counts"),
+    ("ratio", "if i == word)", "if i == word and _ != k)", "k counts in the sum"),
+    ("weights", F, "(x / x_max) ** 0.75", "at most 1"),
+    ("weights", F, "(x**0.75 / x_max).clamp(max=1)", "first divide by x_max"),
+    ("weights", ERROR + ".mean()", ERROR + ".sum()", "take the mean"),
+    ("weights", "predicted - x.log()", "predicted - x", "predict log x"),
+    ("model", PRODUCT, "self.center(i) @ self.context(j).T", "not for all combinations"),
+    ("model", "[i] + self.context_bias[j]", "[i]", "add both biases"),
+    ("model", PRODUCT, PRODUCT.replace("context", "center"), "vectors of their own"),
+    ("model", INIT, "", "initialize context, too"),
     ("chance", "row_sums.sum().log() / 2", "row_sums.sum().log()", "halve log n"),
-    (
-        "chance",
-        "        self.context_bias.data.copy_(chance)  # new\n",
-        "",
-        "initialize both biases",
-    ),
-    (
-        "chance",
-        "self.context_bias.data.copy_(chance)",
-        "self.center_bias.data = self.context_bias.data = chance",
-        "copy",
-    ),
-    ("gradients", "torch.where(x > 0, x, 1).log()", "x.log()", "Put another number there"),
+    ("chance", "row_sums.log() -", "row_sums -", "the row sums 2, 8, 30: expected"),
+    ("chance", CHANCE, "", "initialize both biases"),
+    ("gradients", "torch.where(x > 0, x, 1).log()", "x.log()", "put another number there"),
     ("gradients", "slope.T @ v", "slope @ v", "transpose for u"),
     ("gradients", "slope = 2 * f", "slope = f", "has the factor 2"),
-    (
-        "gradients",
-        "slope.sum(1), slope.sum(0)",
-        "slope.sum(0), slope.sum(1)",
-        "belongs to the rows",
-    ),
+    ("gradients", SLOPES, "slope.sum(0), slope.sum(1)", "belongs to the rows"),
     ("train", "            optimizer.zero_grad()\n", "", "set the gradients to zero"),
     ("train", "(weight[batch] * error**2)", "(error**2)", "multiply by the weights"),
+    ("train", "optim.Adagrad", "optim.SGD", "two steps of AdaGrad: expected"),
     ("train", "torch.randperm(len(x))", "torch.arange(len(x))", "in a new random order"),
     ("train", "        after_epoch(model)\n", "", "call after_epoch"),
 ]
