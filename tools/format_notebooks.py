@@ -2,8 +2,8 @@
 
     python -m tools.format_notebooks [--check] [NOTEBOOK…]
 
-Without names, all notebooks of chapters/, solutions/ and labs/. With --check nothing is written, and the
-exit status says whether all have the form already.
+Without names, all notebooks of chapters, solutions and labs. With --check nothing is written, and
+the exit status says whether all have the form already.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m tools.run_notebooks [NOTEBOOK…]
 
-Without names, all notebooks of chapters/, solutions/ and labs/. The profile is PRETRAIN_PROFILE's. A
+Without names, all notebooks of chapters, solutions and labs. The profile is PRETRAIN_PROFILE's. A
 notebook is saved only when every cell has run; at the first that fails, its cell is shown and the
 file stays as it was. With it are saved the numbers that it exports for its explorers in laptop, the
 profile that the book shows: see `support/play.py`.

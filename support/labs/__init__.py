@@ -126,7 +126,7 @@ def brief(value: Any) -> str:
         text = f"{numbers[0]:g}" if value.dim() == 0 else str(numbers)
         text = text if value.dim() < 2 else f"{tuple(value.shape)}: {text}"
     else:
-        text = f"{value:.5g}" if isinstance(value, float) else repr(value)
+        text = f"{value:.5g}" if isinstance(value, float) else " ".join(repr(value).split())
     return text if len(text) <= 90 else f"{text[:87]}…"
 
 

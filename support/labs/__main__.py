@@ -126,7 +126,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="support.labs", description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["grade"])
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--lab", help="the lab, where files are not called bpe.ipynb, lab_bpe.ipynb or bpe.py")
+    parser.add_argument(
+        "--lab", help="the lab, where files are not called bpe.ipynb, lab_bpe.ipynb or bpe.py"
+    )
     parser.add_argument("--json", type=Path, help="where to write what each check says")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each check")
     options = parser.parse_args(arguments)

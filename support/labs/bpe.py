@@ -32,12 +32,16 @@ def merge(merge):
         got = merge(given := symbols.split(), tuple(pair.split()))
         assert given == symbols.split(), "the list that was given is changed: return a new one"
         expect(got, right.split(), f"{symbols} with ({pair})", wrong)
+    expect(merge([b"a", b"b"], (b"a", b"b")), [b"ab"], "two bytes")
 
 
 def learn(learn):
     """The four words of the chapter: nine merges, then all that there are."""
     words = {word: list(word) for word in FREQUENCIES}
     got, state = learn(words, FREQUENCIES, 9)
+    assert words["fast_"] == list("fast_"), "words is changed: make a new dictionary"
+    chosen = learn(words, FREQUENCIES, 1, lambda *_: ("f", "a"))[0]
+    expect(chosen, [("f", "a")], "the merges where choose returns (f, a)")
     stale = {"count again after each merge": got} if all(len(a + b) == 2 for a, b in got) else {}
     last = {"of pairs with equal counts take the first": got} if got[0] == ("l", "l") else {}
     expect(got, MERGES, "nine merges of the four words", stale | last)
@@ -66,10 +70,12 @@ def byte_bpe(ByteBPE):
     across = [token for token in tokenizer.tokens[256:] if b" " in token[1:]]
     assert not across, f"merge only inside the parts that PATTERN cuts, and not to {across[0]!r}"
     expect(len(tokenizer.tokens), 300, "the number of tokens after train(text, 300)")
-    expect(tokenizer.encode(text), library.encode(text), "the ids of a text; mind bytes and ties")
+    for new in text, "three then, thin\n🙂":
+        expect(tokenizer.encode(new), library.encode(new), "the ids of a text; mind bytes and ties")
     halves = [alphabet.index(byte) for byte in (b"\xc3", b"\xa9")]
     wrong = {"join the bytes of all tokens before you decode them": "\ufffd\ufffd"}
     expect(tokenizer.decode(halves), "é", "é as two tokens of a byte", wrong)
+    expect(tokenizer.decode(halves[:1]), "\ufffd", "half a character")
 
 
 def merge_some(merge_some):
