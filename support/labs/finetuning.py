@@ -17,7 +17,9 @@ def _bert():
 
 def _check_free(model, right, where):
     for module in model.modules():
-        assert "requires_grad" not in vars(module), "on a module call requires_grad_(False)"
+        assert "requires_grad" not in vars(module), (
+            "requires_grad is for weights: call requires_grad_"
+        )
     free = {name for name, w in model.named_parameters() if w.requires_grad}
     for names, what in ((free - {*right}, "frozen"), ({*right} - free, "free")):
         assert not names, f"{where}: these should be {what}: {brief(sorted(names))}"
@@ -38,8 +40,7 @@ def classifier(Classifier):
     }
     expect(model.vectors(ids, lengths), right, "two real tokens and five", wrong)
     assert getattr(model.head, "bias", None) is not None, "head is one nn.Linear, with a bias"
-    z = model.head(right)
-    expect(model(ids, lengths), z, "the logits", {"return logits, without softmax": z.softmax(1)})
+    expect(model(ids, lengths), model.head(right), "the logits, without softmax")
 
 
 def train(train, Classifier):
@@ -63,7 +64,9 @@ def train(train, Classifier):
 
     got = train(model := copy.deepcopy(start).eval(), ids, labels + 1, labels, 0.01, 5, 3, 3)
     assert model.training, "call model.train(): dropout is on"
-    expect(isinstance(got, list) and len(got), 20, "one loss a step, the small last batch's too")
+    expect(
+        isinstance(got, list) and len(got), 20, "a list: one loss a step, small last batches too"
+    )
     wrong = {
         "clip the norm of the gradient to 1, between backward and step": {"limit": torch.inf},
         "warm up for a tenth of the steps": {"rate": warmup_linear(0, 20)},
@@ -92,8 +95,7 @@ def lora_linear(LoRALinear):
     expect(size, 0.05, "standard deviation of A with n_in = 400", wrong, 0.01)
     nn.init.normal_(layer.B)
     change = x @ layer.A.T @ layer.B.T
-    wrong = {"add the change to the old layer's output": change}
-    wrong["the scale of the change is 1, not 1 / rank"] = old + change / 2
+    wrong = {"the scale of the change is 1, not 1 / rank": old + change / 2}
     expect(layer(x), old + change, "W x + b + B A x", wrong)
     expect(linear(x), old, "the old layer's output after a call of the new one")
 
@@ -104,15 +106,12 @@ def frozen(train_last, add_lora, Classifier, LoRALinear):
     names, head = [name for name, _ in start.named_parameters()], ["head.weight", "head.bias"]
     for n, layers in ((1, "2"), (2, "12")):
         right = [w for w in names for i in layers if w.startswith(f"body.encoder.layers.{i}.")]
-        _check_free(train_last(copy.deepcopy(start), n), right + head, f"n_layers = {n}")
+        _check_free(train_last(copy.deepcopy(start), n), right + head, f"the last {n}")
     model = add_lora(copy.deepcopy(start), 2)
     new = {name: m for name, m in model.named_modules() if isinstance(m, LoRALinear)}
-    where = (
-        "how many layers have LoRA, put in with setattr: four in each layer of the encoder alone"
-    )
-    expect(len(new), 12, where)
+    expect(len(new), 12, "LoRA, put in with setattr: four in each layer of the encoder alone")
     right = [*(f"{name}.{end}" for name in new for end in "AB"), *head]
-    _check_free(model, right, "freeze the body before you add A and B")
+    _check_free(model, right, "LoRA, the body frozen first")
     expect({len(layer.A) for layer in new.values()}, {2}, "add_lora(model, 2): hand rank on")
     wrong = {"LoRA never runs: call setattr on the parent of each child": start(ids, lengths)}
     for name, layer in new.items():
