@@ -21,7 +21,10 @@ SAFE = {
     "use_safetensors": (True, set()),
 }
 # (file, what): why it may be there.
-ALLOWED: dict[tuple[str, str], str] = {}
+ALLOWED = {
+    ("support/labs/__main__.py", call): "grading runs answers, each file in a process of its own"
+    for call in ("compile", "exec")
+}
 
 
 def dangers(source: str) -> list[str]:

@@ -50,9 +50,9 @@ PATHS = {  # what is read in each week, or one after the other
     "A weekend": "training word2vec transformer gpt",
     "BERT at work": "transformer bert finetuning tags pairs_and_spans",
     "Ten weeks with labs": "training labs/training, word2vec labs/word2vec, "
-    "glove similarity_and_analogy labs/glove, bpe labs/bpe, transformer labs/transformer, "
+    "glove labs/glove, bpe similarity_and_analogy labs/bpe, transformer labs/transformer, "
     "bert labs/bert, gpt generation modern_gpt labs/gpt, finetuning labs/finetuning, "
-    "autoencoders vae labs/vae, scaling_out silent_bugs labs/scaling_out",
+    "scaling_out labs/scaling_out, autoencoders vae labs/vae silent_bugs",
 }
 EVERYTHING = "all chapters in the order below, with the six worked solutions"
 KINDS = ("reading", "doing")
