@@ -1,5 +1,7 @@
 """The lab on the Transformer."""
 
+from functools import reduce
+
 import torch
 from torch.nn.functional import cross_entropy, layer_norm
 from torch.nn.functional import scaled_dot_product_attention as attend
@@ -19,14 +21,17 @@ def _large(module):
 
 def causal(SelfAttention_v2, causal_mask, CausalAttention):
     """Four words of two sequences, with large weights, and a mask of length 4."""
-    layer, x = _large(SelfAttention_v2(4, 4)), torch.randn(2, 4, 4)
+    layer, x = _large(SelfAttention_v2(6, 4)), torch.randn(2, 4, 6)
     q, k, v = layer.query(x), layer.key(x), layer.value(x)
     wrong = {"divide the scores by the square root of d": attend(q, k, v, scale=1.0)}
     wrong["apply the softmax over the keys, the last dimension"] = (q @ k.mT / 2).softmax(1) @ v
-    expect(layer(x), attend(q, k, v), "SelfAttention_v2", wrong)
+    expect(layer(x), attend(q, k, v), "SelfAttention_v2, d_in = 6, d = 4", wrong)
+    expect(layer.weights, (q @ k.mT / 2).softmax(-1), "self.weights")
+    expect(len([*layer.parameters()]), 3, "how many parameters: three matrices, no biases")
     wrong = {"hide the next position too": torch.ones(4, 4).tril(1), "rows attend": CAUSAL.mT}
-    expect(causal_mask(4), CAUSAL, "causal_mask(4)", wrong)
-    layer = _large(CausalAttention(4, 4))
+    expect(mask := causal_mask(4), CAUSAL, "causal_mask(4), true where one may attend", wrong)
+    assert mask.dtype is torch.bool, "a mask is boolean"
+    layer = _large(CausalAttention(6, 4))
     q, k, v = layer.query(x), layer.key(x), layer.value(x)
     wrong = {"a hidden score is minus infinity, not 0": (q @ k.mT / 2).tril().softmax(-1) @ v}
     wrong["mask the scores before the softmax"] = (q @ k.mT / 2).softmax(-1).tril() @ v
@@ -39,22 +44,21 @@ def multi_head(MultiHeadAttention):
     wrong = {"cut each vector into heads first, then swap positions and heads": x.view(2, 2, 4, 4)}
     expect(layer.split(x), torch.stack(x.chunk(2, -1), 1), "split", wrong)
     q, k, v = map(layer.split, (layer.query(x), layer.key(memory), layer.value(memory)))
-    wrong = {
-        "": attend(q, k, v, REAL),
-        "divide by the square root of d_model / n_heads": attend(q, k, v, REAL, scale=8**-0.5),
-        "hide what is false in the mask, not what is true": attend(q, k, v, ~REAL),
-        "take values from the memory": attend(q, k, layer.split(layer.value(x)), REAL),
-    }
+    wrong = {"": attend(q, k, v, REAL), "hide what is false in the mask": attend(q, k, v, ~REAL)}
+    wrong["divide by the square root of d_model / n_heads"] = attend(q, k, v, REAL, scale=8**-0.5)
+    wrong["take values from the memory"] = attend(q, k, layer.split(layer.value(x)), REAL)
     wrong = {name: layer.out(y.transpose(1, 2).flatten(2)) for name, y in wrong.items()}
     expect(layer(x, memory, REAL), wrong.pop(""), "a memory and a mask", wrong)
+    expect(len([*layer.parameters()]), 8, "how many parameters: four matrices, four biases")
     expect(layer.train()(x), layer.out.bias.expand(2, 4, 8), "dropout of the weights, p = 1")
+    expect(layer.weights.sum(-1), torch.ones(2, 2, 4), "sums of self.weights, before dropout")
 
 
 def block(norm, FeedForward, Block):
     """Vectors of large and small entries, large weights, a mask, and dropout."""
     x, gamma, beta = torch.tensor([[1.0, 2, 6], [1e-3, 2e-3, 6e-3]]), *torch.randn(2, 3)
-    wrong = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()
-    wrong = {"divide by d_model, not by d_model - 1": wrong * gamma + beta}
+    z, squares = x - x.mean(-1, keepdim=True), x.var(-1, keepdim=True)
+    wrong = {"divide by d_model, not by d_model - 1": gamma * z / (squares + 1e-5).sqrt() + beta}
     expect(norm(x, gamma, beta), layer_norm(x, (3,), gamma, beta), "norm", wrong)
     block, x = _large(Block(8, 2, 5, 1.0)), torch.randn(2, 4, 8)
     a, n, f, m = block.attention, block.attention_norm, block.feed_forward, block.feed_forward_norm
@@ -62,8 +66,10 @@ def block(norm, FeedForward, Block):
     y, z, post = x + a(n(x), mask=CAUSAL), x + a(n(x)), n(x + a(x, mask=CAUSAL))
     wrong = {"normalize before each layer, not after the addition": m(post + f(post))}
     wrong |= {"add the input of each layer": f(m(y)), "pass the mask": z + f(m(z))}
+    wrong["add to x, not to norm(x)"] = (s := m(y - x + n(x))) + f(s)
     expect(block(x, CAUSAL), y + f(m(y)), "Block", wrong)
     expect(block.train()(x), x, "dropout of both outputs, p = 1")
+    expect([a.dropout.p, n is m], [1.0, False], "the weights' dropout, one norm for both")
 
 
 def positions(sinusoids, Embed):
@@ -71,40 +77,54 @@ def positions(sinusoids, Embed):
     right, more = sinusoidal_positions(4, 8), sinusoidal_positions(4, 16)
     expect(sinusoids(4, 8), right, "sinusoids", {"the exponent is -2i / d_model": more[:, :8]})
     embed, ids = Embed(4, 8, 1.0).eval(), torch.tensor([[3, 1, 1], [0, 2, 3]])
-    expect(len([*embed.parameters()]), 1, "the number of parameters: only the tokens'")
+    expect([*dict(embed.named_buffers())], ["positions"], "the only buffer, no parameter")
     wrong = {"the row depends on the position, not on the token": embed.tokens(ids) + right[ids]}
     expect(embed(ids), embed.tokens(ids) + right[:3], "Embed", wrong)
     expect(embed.train()(ids), torch.zeros(2, 3, 8), "dropout of the sum, p = 1")
 
 
+def _through(model, ids, *given):
+    return model.final_norm(reduce(lambda x, f: f(x, *given), model.layers, model.embed(ids)))
+
+
 def decoder(Encoder, DecoderBlock, Decoder):
     """Two layers each, a memory with padding, and causality."""
     encoder, decoder = (_large(kind(7, 8, 2, 12, 2)) for kind in (Encoder, Decoder))
-    ids = torch.randint(7, (2, 4))
-    memory, x, b = encoder.embed(ids), decoder.embed(ids), _large(DecoderBlock(8, 2, 12))
-    y = x + b.attention(b.attention_norm(x), mask=CAUSAL)
-    z, w = (y + b.cross_attention(b.cross_norm(y), *read) for read in ([memory, REAL], []))
-    right, wrong = (s + b.feed_forward(b.feed_forward_norm(s)) for s in (z, w))
-    wrong = {"take keys and values of cross-attention from the memory": wrong}
-    expect(b(x, memory, CAUSAL, REAL), right, "DecoderBlock", wrong)
-    for one, other in zip(encoder.layers, decoder.layers, strict=True):
-        memory, x = one(memory, REAL), other(x, y, CAUSAL, REAL)
-    expect(encoder(ids, REAL), encoder.final_norm(memory), "Encoder: blocks, final norm")
-    expect((got := decoder(ids, y, REAL))[:, :2], decoder(ids[:, :2], y, REAL), "causal attention")
-    expect(got, decoder.logits(decoder.final_norm(x)), "Decoder: blocks, final norm, logits")
+    ids, (x, memory) = torch.randint(7, (2, 3)), torch.randn(2, 2, 4, 8)
+    b, few, three = _large(DecoderBlock(8, 2, 12, 1.0)), REAL[..., :3], CAUSAL[:3, :3]
+    y, n = x + b.attention(b.attention_norm(x), mask=CAUSAL), b.cross_norm
+    reads = {"": (memory, REAL), "take keys and values of cross-attention from the memory": ()}
+    reads |= {"norm x, not the memory": (n(memory), REAL), "pass memory_mask": (memory,)}
+    wrong = {name: y + b.cross_attention(n(y), *read) for name, read in reads.items()}
+    wrong = {name: z + b.feed_forward(b.feed_forward_norm(z)) for name, z in wrong.items()}
+    expect(b(x, memory, CAUSAL, REAL), wrong.pop(""), "DecoderBlock", wrong)
+    expect(b.train()(x, memory), x, "dropout of all three outputs, p = 1")
+    expect(encoder(ids, few), _through(encoder, ids, few), "Encoder: blocks with mask, final norm")
+    masks = {"": (three, REAL), "causal attention": (None, REAL), "pass memory_mask": (three,)}
+    wrong = {s: decoder.logits(_through(decoder, ids, memory, *m)) for s, m in masks.items()}
+    expect(decoder(ids, memory, REAL), wrong.pop(""), "Decoder: final norm, logits", wrong)
+    decoder.causal = False
+    expect(decoder(ids, memory, REAL), wrong["causal attention"], "causal = False")
 
 
 def whole(Transformer, loss_of):
     """A source with and without padding, greedy decoding, and known losses."""
     model = _large(Transformer(7, d_model=8, n_heads=2, d_ff=10, n_layers=1))
-    source, target = torch.tensor([[3, 4, 2, 0]]), torch.tensor([[1, 5, 4, 2], [1, 6, 2, 0]])
-    memory = model.encoder(source, REAL[:1])
-    wrong = {"hide padding from cross-attention too": model.decoder(target[:1], memory)}
-    expect(model(source, target[:1]), model(source[:, :3], target[:1]), "a padded source", wrong)
-    read = torch.cat((target[:1, :1], got := model.generate(source, 5)), 1)[:, :5]
-    expect(got, model(source, read).argmax(-1), "five tokens, START left out")
-    logits = (table := torch.randn(7, 7))[target[:, :-1]].mT
-    wrong = {"padding in the target has no loss": cross_entropy(logits, target[:, 1:])}
+    source, target = torch.tensor([[[3, 4, 2, 0], [5, 2, 0, 0]], [[1, 5, 4, 2], [1, 6, 2, 0]]])
+    masks = {"": (REAL, REAL), "the mask is true where not PAD": (~REAL, ~REAL)}
+    masks |= {"hide padding from cross-attention": (REAL, None), "from the encoder": (None, REAL)}
+    wrong = {s: model.decoder(target, model.encoder(source, m), n) for s, (m, n) in masks.items()}
+    expect(model(source, target), wrong.pop(""), "padded sources", wrong)
+    rows = torch.tensor([[0], [2]])  # the next token depends on the row and on all tokens before
+    model.decoder.forward = lambda ids, *_, **__: torch.eye(7)[((ids + 1).cumsum(1) + rows) % 7]
+    right = torch.tensor([[2, 5, 4, 2, 5], [4, 2, 5, 4, 2]])
+    wrong = {"feed all that is written": torch.tensor([[2, 3, 4, 5, 6], [4, 0, 3, 6, 2]])}
+    expect(model.generate(source, 5), right, "five tokens, START left out, END or not", wrong)
+    table, after = torch.randn(7, 7), target[:, 1:]
+    logits = table[target[:, :-1]].mT
+    each = cross_entropy(logits, after, ignore_index=0, reduction="none")
+    wrong = {"padding has no loss": cross_entropy(logits, after), "count real tokens": each.mean()}
     wrong["the target is the next token"] = cross_entropy(logits, target[:, :-1])
-    right = cross_entropy(logits, target[:, 1:], ignore_index=0)
-    expect(loss_of(lambda _, ids: table[ids], source, target), right, "two targets", wrong)
+    got = loss_of(lambda _, ids: table[ids], source, target)
+    expect(got, each.sum() / 5, "two targets", wrong)
+    assert isinstance(got, torch.Tensor), "return a tensor, which has a gradient, not a number"
