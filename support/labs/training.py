@@ -1,7 +1,10 @@
 """The lab on automatic differentiation and optimizers."""
 
+from functools import partial
+
 import torch
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from support.labs import expect
 
@@ -13,14 +16,17 @@ def _compare(Value, ours, theirs, inputs, g, wrong, *rest):
     out = ours(*values, *rest)
     expect(out.data, right.detach(), f"the data of {name}", wrong)
     assert out.parents == (*values,), "the parents are the Values that were given, as a tuple"
-    expect(out.pull(g), torch.autograd.grad(right, leaves, g), f"pull(g) of {name}", wrong)
+    slopes = torch.autograd.grad(right, leaves, g)
+    assert isinstance(got := out.pull(g), tuple), "pull returns a tuple, for one parent (gradient,)"
+    wrong = {"the gradients have the order of the parents": slopes[::-1], **wrong}
+    expect(got, slopes, f"pull(g) of {name}", wrong)
 
 
 def unbroadcast(unbroadcast):
     """Missing dimensions, dimensions of 1, both, and neither."""
     g = torch.tensor([[1.0, 2, 3], [4, 5, -6]])
-    wrong = {"add up, don't average": g.mean(0), "keep the dimensions of size 1": g.sum(0)}
-    for shape in ((3,), (1, 3), (2, 1), (1,), (2, 3)):
+    wrong = {"add up, don't average": g.mean(0), "keep dimensions of 1, sum all missing": g.sum(0)}
+    for shape in ((3,), (1, 3), (2, 1), (1,), (2, 3), ()):
         expect(unbroadcast(g, shape), g.sum_to_size(shape), f"from (2, 3) to {shape}", wrong)
 
 
@@ -29,74 +35,81 @@ def add_and_multiply(Value, add, multiply):
     g, b = torch.tensor([[1.0, 2, 3], [4, 5, -6]]), torch.tensor([2.0, -1, 3])
     a, undo = g + 1, "undo the broadcasting of b in pull"
     _compare(Value, add, torch.add, (a, b), g, {undo: (g, g)})
-    wrong = {"the slope of a product for one factor is the other": (g * a, (g * b).sum(0))}
-    _compare(Value, multiply, torch.mul, (a, b), g, wrong | {undo: (g * b, g * a)})
+    wrong = {undo: (g * b, g * a), "multiply first, then undo": (g * b, g.sum(0) * a)}
+    wrong["the slope of a product for one factor is the other"] = g * a, (g * b).sum(0)
+    _compare(Value, multiply, torch.mul, (a, b), g, wrong)
 
 
 def matmul_and_relu(Value, matmul, relu):
     """Square matrices, and inputs below, at and above 0."""
-    x, w, g = torch.tensor([[[1.0, 2], [-1, 0]], [[1, 0], [3, -1]], [[1, 3], [-2, 5]]])
+    x, w, g = torch.tensor([[[1.0, 2], [-1, 0]], [[1, 0], [3, -1]], [[1, -3], [2, 5]]])
     wrong = {"x gets g @ w.T": (g @ w, x.T @ g), "w gets x.T @ g": (g @ w.T, g.T @ x)}
     _compare(Value, matmul, torch.matmul, (x, w), g, wrong)
     wrong = {"the slope of ReLU is 1 where the input is positive": (g * x.relu(),)}
-    _compare(Value, relu, torch.relu, (x,), g, wrong | {"the slope at 0 is 0": (g * (x >= 0),)})
+    wrong |= {"the slope at 0 is 0": (g * (x >= 0),), "the input is positive, not g": (g.relu(),)}
+    _compare(Value, relu, torch.relu, (x,), g, wrong)
 
 
 def cross_entropy(Value, cross_entropy):
     """A batch of two against PyTorch, a gradient of 3, and scores of 1000."""
     scores, y = torch.tensor([[1.0, 2, 0.5], [0.3, -1.2, 3]]), torch.tensor([0, 1])
-    slope = scores.softmax(1) - F.one_hot(y, 3)
-    wrong = {
-        "take the mean over the examples, not the sum": F.cross_entropy(scores, y) * 2,
-        "divide the gradient by B, too": (3 * slope,),
-        "multiply by the gradient g that comes in": (slope / 2,),
-    }
+    slope, log_p = scores.softmax(1) - F.one_hot(y, 3), scores.log_softmax(1)
+    wrong = {"take the mean over the examples, not the sum": F.cross_entropy(scores, y) * 2}
+    wrong["example i has class y[i]: index with rows and y"] = -log_p[:, y].mean()
+    wrong |= {"divide the gradient by B": (3 * slope,), "multiply by the g given": (slope / 2,)}
     _compare(Value, cross_entropy, F.cross_entropy, (scores,), torch.tensor(3.0), wrong, y)
-    assert cross_entropy(Value(1000 * scores), y).data.isfinite(), "subtract the largest score"
+    where = "scores of 1000: subtract each row's largest; log p_c is z_c - log of the sum of e^z"
+    expect(cross_entropy(Value(1000 * scores), y).data, 2600.0, where)
 
 
 def backward(Value, add, multiply, backward):
     """Values that are used twice and three times, one with a gradient from before."""
-    a = Value(3.0)
+    a, pulls = Value(3.0), []
     b = add(a, a)
     a.grad += 1
+    pull, b.pull = b.pull, lambda g: pulls.append(g) or pull(g)
     backward(c := add(b, multiply(b, b)))
-    wrong = {
-        "start with the gradient 1 at the loss": [0.0, 1.0],
-        "add to the gradient that is there": [1.0, 6.0],
-        "pass a gradient on after all uses have added theirs, so from the end": [1.0, 1.0],
-    }
+    wrong = {"the gradient 1 at the loss": [0.0, 1.0], "add to the gradient there": [1.0, 6.0]}
+    wrong |= {"list a value after all its parents": [1.0, 3.0], "list each value once": [1.0, 79.0]}
+    wrong["pass a gradient on after all uses have added theirs, so from the end"] = [1.0, 1.0]
+    wrong["pass a gradient on once, after all uses have added theirs"] = [1.0, 43.0]
     where = "b = a + a, c = b + b * b, a = 3 with the gradient 1: the gradients of c, a"
     expect([float(c.grad), float(a.grad)], [1.0, 27.0], where, wrong)
+    expect(len(pulls), 1, "how often the pull of b is called")
 
 
 def _steps(rule, make, wrong, **options):
     """Compare two steps of a rule with those of torch.optim."""
     w, memory, theirs = torch.ones(2), {}, torch.ones(2, requires_grad=True)
     optimizer = make([theirs], 0.1, **options)
+    where = f"w = (1, 1), g = (3, 1e-5), (1, 1e-5), lr = 0.1 {options or ''}"
     for g in torch.tensor([[3.0, 1e-5], [1, 1e-5]]):
         w, theirs.grad = rule(w, g, 0.1, memory), g
         optimizer.step()
-        expect(w, theirs.detach(), "w = (1, 1), g = (3, 1e-5), (1, 1e-5), lr = 0.1", wrong)
+        expect(w, theirs.detach(), where, wrong)
 
 
 def sgd_and_momentum(sgd, momentum):
     """Two steps, against torch.optim."""
     wrong = {"m is a sum: add all of g, not (1 - beta) of it": torch.tensor([0.97, 1 - 1e-7])}
+    wrong['keep m in memory["m"]'] = torch.tensor([0.6, 1 - 2e-6])
     _steps(sgd, torch.optim.SGD, {})
     _steps(momentum, torch.optim.SGD, wrong, momentum=0.9)
+    _steps(partial(momentum, beta=0.5), torch.optim.SGD, wrong, momentum=0.5)
 
 
 def adam_and_adamw(adam, adamw):
     """Two steps, with a large and a tiny gradient, against torch.optim."""
     g = torch.tensor([3.0, 1e-5])
-    wrong = {
-        "divide by 1 - beta**t": 1 - 0.01 * g / (0.001**0.5 * g + 1e-8),
-        "add 1e-8 to the root, not below it": 1 - 0.1 * g / (g**2 + 1e-8).sqrt(),
-        "shrink the weights themselves, not by way of the gradient": torch.full((2,), 0.9),
-    }
+    wrong = {"divide by 1 - beta**t": 1 - 0.01 * g / (0.001**0.5 * g + 1e-8)}
+    wrong["divide s by 1 - beta2**t, too"] = 1 - 0.1 * g / (0.001**0.5 * g + 1e-8)
+    wrong["add 1e-8 to the root, not below it"] = 1 - 0.1 * g / (g**2 + 1e-8).sqrt()
+    wrong["add 1e-8 to the root"] = torch.full((2,), 0.9)
     _steps(adam, torch.optim.Adam, wrong)
+    _steps(partial(adam, beta1=0.5, beta2=0.9), torch.optim.Adam, {}, betas=(0.5, 0.9))
+    wrong = {"shrink the weights themselves, not by way of the gradient": torch.full((2,), 0.9)}
     _steps(adamw, torch.optim.AdamW, wrong, weight_decay=0.5)
+    _steps(partial(adamw, decay=0.2), torch.optim.AdamW, wrong, weight_decay=0.2)
 
 
 def orthogonalize(orthogonalize):
@@ -107,4 +120,10 @@ def orthogonalize(orthogonalize):
         x = 3.4445 * x - 4.7750 * x @ x.T @ x + 2.0315 * x @ x.T @ x @ x.T @ x
     wrong = {"the numbers grow without limit: divide by the norm first": x * torch.nan}
     for given, right in ((wide, x), (wide.T, x.T)):
-        expect(orthogonalize(given), right, f"a {tuple(given.shape)} matrix", wrong)
+        got = orthogonalize(copy := given.clone())
+        assert copy.equal(given), "x is changed: make a new matrix, x = x / …, not x /= …"
+        expect(got, right, f"a {tuple(given.shape)} matrix", wrong)
+    expect(orthogonalize(0 * wide), 0 * wide, "zeros: add 1e-7 to the norm")
+    with FlopCounterMode(display=False) as counter:
+        orthogonalize(torch.ones(40, 2))
+    assert counter.get_total_flops() < 20_000, "transpose a tall matrix: x @ x.T is larger"
