@@ -346,14 +346,13 @@ def colab_links(pages: list[Page]) -> str:
 
 
 def labs_table(pages: list[Page]) -> str:
-    """Return a table of the labs, with a link for each that opens the blank notebook in Colab."""
-    lines = ["| lab | you write | hours | blank |", "|---|---|---|---|"]
+    """Return a table of the labs: what is written in each, and in how many hours."""
+    lines = ["| lab | you write | hours |", "|---|---|---|"]
     for page in pages:
         if page.file.startswith("labs/"):
-            name, hours = f"{page.file}.ipynb", page.notebook.metadata.lab["hours"]
-            colab = address.colab(address.repository(), name)
             title = short(page.title.removeprefix("Lab: "))
-            lines.append(f"| [{title}](../{name}) | {page.about} | {hours} | [Colab]({colab}) |")
+            hours = page.notebook.metadata.lab["hours"]
+            lines.append(f"| [{title}](../{page.file}.ipynb) | {page.about} | {hours} |")
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ def _bert():
 def _check_free(model, right, where):
     for module in model.modules():
         assert "requires_grad" not in vars(module), (
-            "requires_grad is for weights: call requires_grad_"
+            "on a module = does nothing: call requires_grad_"
         )
     free = {name for name, w in model.named_parameters() if w.requires_grad}
     for names, what in ((free - {*right}, "frozen"), ({*right} - free, "free")):
