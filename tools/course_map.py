@@ -338,7 +338,7 @@ def colab_links(pages: list[Page]) -> str:
     notebooks = [page for page in pages if page.notebook]
     for part, members in groupby(notebooks, lambda page: page.part):
         links = [
-            f"[{short(page.title)}]({address.colab(address.repository(), f'{page.file}.ipynb')})"
+            f"[{short(page.title.replace('Lab: ', 'Lab '))}]({address.colab(address.repository(), f'{page.file}.ipynb')})"
             for page in members
         ]
         lines.append(f"| {part} | {', '.join(links)} |")

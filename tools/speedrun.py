@@ -162,11 +162,12 @@ def serve(entry: str, seconds: float) -> None:
             say(json.dumps("more"))
             yield from json.loads(sys.stdin.readline())
 
-    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds) + 1, hard))
+    # Only a brake: the kernel counts by ticks, on a busy machine a tenth too much.
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(2 * seconds), hard))
     model = runpy.run_path(entry)["train"](sentences(), seconds - used())
     say(used())
     training = False
-    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used() + ANSWERING), hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(2 * seconds + ANSWERING), hard))
     log_probability = getattr(model, "log_probability", model)
     for line in sys.stdin:
         say(json.dumps([float(log_probability(sentence)) for sentence in json.loads(line)]))
