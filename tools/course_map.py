@@ -335,10 +335,10 @@ def table(pages: list[Page]) -> str:
 def colab_links(pages: list[Page]) -> str:
     """Return a table of the parts, with a link for each notebook that opens it in Colab."""
     lines = ["| part | notebooks, on Colab |", "|---|---|"]
-    notebooks = [page for page in pages if page.notebook]
+    notebooks, where = [page for page in pages if page.notebook], address.repository()
     for part, members in groupby(notebooks, lambda page: page.part):
         links = [
-            f"[{short(page.title.replace('Lab: ', 'Lab '))}]({address.colab(address.repository(), f'{page.file}.ipynb')})"
+            f"[{short(page.title.replace('Lab: ', 'Lab '))}]({address.colab(where, page.name)})"
             for page in members
         ]
         lines.append(f"| {part} | {', '.join(links)} |")
