@@ -186,7 +186,7 @@ def record(entry: Path, seconds: float, verdicts: Sequence[Verdict], spent: floa
     }
     rows = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else []
     rows = [r for r in rows if (r["entry"], r["budget"]) != (row["entry"], seconds)] + [row]
-    rows.sort(key=lambda r: fmean(r["excess"]))
+    rows.sort(key=lambda r: (-r["budget"], fmean(r["excess"])))
     RECORD.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
