@@ -72,10 +72,10 @@ book book-zh chinese colab-test unit exhaustive notebooks again pages parity: ex
 THREADS := 1
 PYTEST = PRETRAIN_PROFILE=smoke OMP_NUM_THREADS=$(THREADS) $(RUN) pytest -q --numprocesses=$(PROCESSES) --dist=loadfile
 NBVAL := -p tools.notebook_seconds --nbval --nbval-current-env --nbval-cell-timeout=600
-PAGES := tests/test_pages.py tests/test_editions.py tests/test_folds.py $(sort $(wildcard tests/test_play_*.py))
+PAGES := tests/test_pages.py tests/test_editions.py tests/test_folds.py tests/test_slides.py $(sort $(wildcard tests/test_play_*.py))
 
 .NOTPARALLEL:
-.PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese archive check print translate colab colab-test test lint \
+.PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese slides archive check print translate colab colab-test test lint \
 	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab labs exports speedrun bench format lock clean
 
 help: ## Say what each target does (this list)
@@ -107,6 +107,9 @@ book-zh: book chinese ## The Chinese edition too, beside the English one
 chinese: setup-book
 	@$(RUN) tools.translation build
 	@echo The Chinese edition is built. Open: $(call quoted,CURDIR)/_build/html/zh/index.html
+
+slides: book-zh ## A deck of slides a chapter, in both editions, in _build/html/slides/
+	@$(RUN) tools.slides
 
 archive: book-zh ## Both editions in one file to read without a network, in _build/
 	@$(RUN) tools.archive

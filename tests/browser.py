@@ -17,7 +17,7 @@ HTML = address.ROOT / "_build" / "html"
 PAGES = sorted(
     path.relative_to(HTML).as_posix()
     for path in HTML.rglob("*.html")
-    if "_static" not in path.relative_to(HTML).parts
+    if not {"_static", "slides"} & {*path.relative_to(HTML).parts}
 )
 BROWSERS = [
     *"chromium chromium-browser google-chrome google-chrome-stable chrome microsoft-edge".split(),

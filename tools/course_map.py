@@ -66,6 +66,9 @@ class Page:
     part: str
     number: str
     about: str
+    outcome: str = ""  # what its reader can do, after "can"
+    skip: str = ""  # what a course short of time leaves out
+    ask: str | None = None  # the label of the exercise on its last slide
 
     @property
     def path(self) -> Path:
@@ -156,7 +159,10 @@ def chapters() -> list[Page]:
                 f"_toc.yml has {here} where chapters/chapters.yml has {there}: list the same pages "
                 "in both, in the same order"
             )
-    pages = [Page(*where, said[where[0]]) for where in toc]
+    pages = [
+        Page(*where, **(about if isinstance(about, dict) else {"about": about}))
+        for where, about in zip(toc, said.values(), strict=True)
+    ]
     before: set[str] = set()
     for page in pages:
         if late := [need for need in page.needs if need not in before]:
