@@ -192,7 +192,8 @@ def deck(page: Page, folder: str, ask: str | None) -> str | None:
     asked.heading, answer.heading = asks, answers
     summary = next(h for h in article.find_all("h2") if h.get_text(strip=True) == summed)
     last = Slide(summed, [summary.find_next("ul")])
-    shown = [first.html("title"), *(slide.html() for slide in [*made, asked, answer, last])]
+    shown = [first.html("title"), *(slide.html() for slide in made)]
+    shown += [asked.html("asked"), answer.html("asked"), last.html("summary")]
     return DECK.format(
         lang=lang,
         title=escape(f"{short(title.get_text())} · {book}"),

@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import re
 import shutil
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
+import nbformat
 import polib
 from jupyter_book.sphinx import build_sphinx
 from sphinx_intl import basic
@@ -58,7 +61,6 @@ def extract(folder: Path) -> int | Exception:
         confoverrides={
             "latex_individualpages": False,
             "gettext_compact": False,
-            "gettext_location": False,
         },
         builder="gettext",
         freshenv=True,
@@ -160,8 +162,52 @@ def update(pot: Path, locale: Path = LOCALE) -> None:
         basic.update(str(locale), str(pot), (LANGUAGE,), line_width=0, ignore_obsolete=True, jobs=1)
     messages = locale / LANGUAGE / "LC_MESSAGES"
     for path in messages.rglob("*.po"):
-        if not (pot / path.relative_to(messages)).with_suffix(".pot").exists():
+        if (pot / path.relative_to(messages)).with_suffix(".pot").exists():
+            tidy(path)
+        else:
             path.unlink()
+
+
+def tidy(path: Path) -> None:
+    """Give a PO file a true header, no automatic flags, and each message its place.
+
+    The place of a message of a notebook is its cell's id, which other cells do not shift.
+    """
+    file = polib.pofile(str(path), wrapwidth=0)
+    file.header = "The Chinese edition of Pretraining by Hand. Text: CC BY 4.0."
+    file.metadata_is_fuzzy = False
+    revised = file.metadata.get("PO-Revision-Date", "")
+    if not revised[:1].isdigit():  # a template's YEAR-MO-DA
+        revised = time.strftime("%Y-%m-%d %H:%M+0000", time.gmtime())
+    file.metadata = {
+        "Project-Id-Version": "Pretraining by Hand",
+        "PO-Revision-Date": revised,
+        "Last-Translator": "Pretraining by Hand contributors",
+        "Language-Team": "Chinese (simplified)",
+        "Language": LANGUAGE,
+        "MIME-Version": "1.0",
+        "Content-Type": "text/plain; charset=utf-8",
+        "Content-Transfer-Encoding": "8bit",
+        "Plural-Forms": "nplurals=1; plural=0;",
+    }
+    for entry in file:
+        entry.flags = [flag for flag in entry.flags if flag == "fuzzy"]
+        entry.occurrences = list(dict.fromkeys(map(place, entry.occurrences)))
+    file.save()
+
+
+def place(occurrence: tuple[str, str]) -> tuple[str, str]:
+    """Return a file of the book and the line, or of a notebook the id of the cell."""
+    source, line = occurrence
+    source = re.sub(rf".*/{ROOT.name}/", "", source)
+    if source.endswith(".ipynb") and line.isdigit():
+        line = cell_ids(source)[int(line) // 10_000 - 1]
+    return source, line
+
+
+@functools.cache
+def cell_ids(source: str) -> list[str]:
+    return [cell.id for cell in nbformat.read(ROOT / source, as_version=4).cells]
 
 
 def listed(locale: Path = LOCALE) -> list[str]:
