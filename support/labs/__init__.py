@@ -4,7 +4,8 @@
     labs.check("bpe.merge", merge)
 
 Each lab has a module here, with one function a check: its parameters are named as the functions
-and classes that it checks, and the first line of its docstring says on what they are tried.
+and classes that it checks, the first line of its docstring says on what they are tried, and the
+rest what to look at in an answer whose mistake has no name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from typing import Any
 import torch
 
 _results: dict[str, Result] = {}
+
+
+class Unnamed(AssertionError):
+    """A wrong answer that is no mistake with a name."""
 
 
 class Result(str):
@@ -71,6 +76,9 @@ def check(name: str, *answers: Any) -> Result:
         kind = "" if isinstance(error, AssertionError) and str(error) else type(error).__name__
         reason = ": ".join(part for part in (kind, str(error).strip()) if part)
         said = f"not yet. {reason.splitlines()[0]}{_where(error)}"
+        hint = " ".join(known[name].__doc__.partition("\n")[2].split())
+        if hint and (kind or isinstance(error, Unnamed)):
+            said += f". Look at: {hint}"
     finally:
         torch.set_default_dtype(before)
     _results[name] = Result(f"{name}: {said}")
@@ -98,7 +106,9 @@ def expect(
         return
     named = next((name for name, wrong in (mistakes or {}).items() if equal(got, wrong, atol)), "")
     compared = f"{where}: expected {brief(right)}, got {brief(got)}"
-    raise AssertionError(f"{named} ({compared})" if named else compared)
+    if named:
+        raise AssertionError(f"{named} ({compared})")
+    raise Unnamed(compared)
 
 
 def equal(a: Any, b: Any, atol: float = 1e-6) -> bool:

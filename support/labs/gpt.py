@@ -20,7 +20,11 @@ def _attend(q, k, v, is_causal=True, scale=None):
 
 
 def attention(CausalSelfAttention):
-    """Two heads and three positions, with large weights."""
+    """Two heads and three positions, with large weights.
+
+    the order (qkv in thirds first, then heads: split the last dimension, then transpose), the
+    square root of d_head, -inf above the diagonal before the softmax, the softmax over keys, out
+    """
     layer, x = _large(CausalSelfAttention(8, 2)), torch.randn(2, 3, 8)
     q, k, v = (y.unflatten(-1, (2, 4)).transpose(1, 2) for y in layer.qkv(x).chunk(3, -1))
     y = _attend(q, k, v)
