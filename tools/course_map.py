@@ -54,6 +54,17 @@ PATHS = {  # what is read in each week, or one after the other
     "bert labs/bert, gpt generation modern_gpt labs/gpt, finetuning labs/finetuning, "
     "scaling_out labs/scaling_out, autoencoders vae labs/vae silent_bugs",
 }
+COURSES = {  # what is taught in each week, or day
+    "Ten weeks": PATHS["Ten weeks with labs"],
+    "Fourteen weeks": "training regularization labs/training, word2vec labs/word2vec, "
+    "glove similarity_and_analogy labs/glove, fasttext bpe labs/bpe, text_encoders bias, "
+    "transformer labs/transformer, recurrent_networks seq2seq, bert labs/bert, "
+    "gpt generation labs/gpt, modern_gpt, finetuning labs/finetuning, "
+    "tags pairs_and_spans pretrained_models, autoencoders vae labs/vae, "
+    "scaling_out silent_bugs labs/scaling_out",
+    "Five days": "training word2vec labs/word2vec, bpe transformer labs/bpe, "
+    "bert finetuning labs/finetuning, gpt generation labs/gpt, modern_gpt silent_bugs",
+}
 EVERYTHING = "all chapters in the order below, with the six worked solutions"
 KINDS = ("reading", "doing")
 
@@ -338,6 +349,28 @@ def table(pages: list[Page]) -> str:
     return "\n".join(lines)
 
 
+def syllabus(pages: list[Page]) -> str:
+    """Return a table a course: what is read and done when, how long it takes, to what end."""
+    by_name = {p.file.removeprefix("chapters/"): p for p in pages if p.notebook}
+    lines = []
+    for course, units in COURSES.items():
+        unit = course.split()[1].removesuffix("s")
+        lines += [f"## {course}", "", f"| {unit} | chapter or lab | time | the student can | may be skipped |"]
+        lines.append("|---|---|---|---|---|")
+        total = 0
+        for number, names in enumerate(units.split(","), 1):
+            for first, name in enumerate(names.split()):
+                page = by_name[name]
+                lab = name.startswith("labs/")
+                total += page.doing if lab else page.reading
+                time = hours(page.doing) if lab else f"{5 * round(page.reading / 5)} min"
+                can = f"write: {page.about}" if lab else page.outcome
+                number_ = number if not first else ""
+                lines.append(f"| {number_} | [](../{page.name}) | {time} | {can} | {page.skip} |")
+        lines += ["", f"Together {hours(total)} a student, without the exercises.", ""]
+    return "\n".join(lines).rstrip()
+
+
 def colab_links(pages: list[Page]) -> str:
     """Return a table of the parts, with a link for each notebook that opens it in Colab."""
     lines = ["| part | notebooks, on Colab |", "|---|---|"]
@@ -386,6 +419,7 @@ def contents() -> dict[str, list[str]]:
         "index.md": [paths(pages), f"```{{raw}} html\n{figure(pages)}\n```\n\n{table(pages)}"],
         "README.md": [colab_links(pages)],
         "chapters/labs.md": [labs_table(pages), speedrun_table()],
+        "appendix/syllabus.md": [syllabus(pages)],
     }
 
 
