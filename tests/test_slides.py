@@ -14,15 +14,18 @@ bs4 = pytest.importorskip("bs4")
 CHAPTERS = [
     page.file
     for page in course_map.chapters()
-    if page.notebook and any({*cell.metadata.get("tags", [])} & {"slide"} for cell in page.notebook.cells)
+    if page.notebook
+    and any({*cell.metadata.get("tags", [])} & {"slide"} for cell in page.notebook.cells)
 ]
 SAMPLE = ("chapters/word2vec", "chapters/bpe", "chapters/gpt")
 OVERFLOW = """() => [...document.querySelectorAll(".slides > section")].flatMap((slide, n) => {
   Reveal.slide(n);
-  const found = [...slide.querySelectorAll(".shown, pre, table, mjx-container"), slide]
-    .filter((x) => x.scrollWidth > x.clientWidth + 1 && x.clientWidth || x.scrollHeight > x.clientHeight + 1 && x.matches("section, .shown"));
-  const small = [...slide.querySelectorAll("img")].filter((x) => x.clientHeight < 180 || !x.naturalWidth);
-  return [...found, ...small].map((x) => `slide ${n + 1}: ${x.tagName} ${x.className}`);
+  const wide = (x) => x.clientWidth && x.scrollWidth > x.clientWidth + 1;
+  const tall = (x) => x.matches("section, .shown") && x.scrollHeight > x.clientHeight + 1;
+  const small = (x) => x.matches("img") && (x.clientHeight < 180 || !x.naturalWidth);
+  return [slide, ...slide.querySelectorAll(".shown, pre, table, mjx-container, img")]
+    .filter((x) => wide(x) || tall(x) || small(x))
+    .map((x) => `slide ${n + 1}: ${x.tagName} ${x.className}`);
 })"""
 
 
@@ -62,12 +65,12 @@ def test_a_deck_fits_and_asks(browser, page):
         assert 15 <= text.count('<aside class="notes') <= 25
         assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
         tab = browser.new_page(viewport={"width": 1280, "height": 720})
-        asked = []
-        tab.on("request", lambda request: asked.append(request.url))
+        requests = []
+        tab.on("request", requests.append)
         tab.goto(path.as_uri())
         tab.evaluate("MathJax.startup.promise")
         assert tab.evaluate(OVERFLOW) == []
-        assert all(url.startswith("file:") for url in asked)
+        assert all(request.url.startswith("file:") for request in requests)
         question, answer = tab.query_selector_all("section.asked .shown")
         assert question.text_content().strip() and answer.text_content().strip()
         tab.close()

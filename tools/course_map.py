@@ -355,7 +355,11 @@ def syllabus(pages: list[Page]) -> str:
     lines = []
     for course, units in COURSES.items():
         unit = course.split()[1].removesuffix("s")
-        lines += [f"## {course}", "", f"| {unit} | chapter or lab | time | the student can | may be skipped |"]
+        lines += [
+            f"## {course}",
+            "",
+            f"| {unit} | chapter or lab | time | the student can | may be skipped |",
+        ]
         lines.append("|---|---|---|---|---|")
         total = 0
         for number, names in enumerate(units.split(","), 1):

@@ -4,8 +4,9 @@
 
 A cell tagged `slide` begins a slide, one tagged `fragment` is added to it. A slide has the heading
 of its section, the first sentence of each paragraph, and what else its cells hold: formulas, lists,
-code, figures; above code, the sentence that leads to it. The paragraphs in full are the speaker's notes (press S). Each deck ends with an
-exercise and, behind it, its answer: the first of the page, or `ask` of chapters/chapters.yml.
+code, figures; above code, the sentence that leads to it. The paragraphs in full are the speaker's
+notes (press S). Each deck ends with an exercise and, behind it, its answer: the first of the page,
+or `ask` of chapters/chapters.yml.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Slide:
 
     def html(self, kind: str = "") -> str:
         """Return the slide as a section of a deck."""
-        code = [tag.get_text().strip("\n") for tag in self.shown if "highlight" in str(tag.get("class"))]
+        code = [
+            tag.get_text().strip("\n") for tag in self.shown if "highlight" in str(tag.get("class"))
+        ]
         lines = sum(text.count("\n") + 1.5 for text in code)
         size = next((size for most, size in SIZES if lines <= most), SIZES[-1][1])
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
@@ -112,7 +115,9 @@ def last_sentence(paragraph: Tag) -> Tag:
     if isinstance(children[-1], NavigableString):
         children[-1].replace_with(re.sub(r"[:：]\s*$", "", children[-1]))
     for child in reversed(list(cut.children)):
-        ends = [m.start() for m in END.finditer(child)] if isinstance(child, NavigableString) else []
+        ends = (
+            [m.start() for m in END.finditer(child)] if isinstance(child, NavigableString) else []
+        )
         if begins := [end for end in ends if child[end:].strip() or child.next_sibling]:
             for earlier in list(child.previous_siblings):
                 earlier.extract()
