@@ -66,11 +66,11 @@ def test_a_deck_fits_and_asks(browser, page):
         assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
         tab = browser.new_page(viewport={"width": 1280, "height": 720})
         requests = []
-        tab.on("request", requests.append)
+        tab.on("request", lambda request, to=requests: to.append(request.url))
         tab.goto(path.as_uri())
         tab.evaluate("MathJax.startup.promise")
         assert tab.evaluate(OVERFLOW) == []
-        assert all(request.url.startswith("file:") for request in requests)
+        assert all(url.startswith("file:") for url in requests)
         question, answer = tab.query_selector_all("section.asked .shown")
         assert question.text_content().strip() and answer.text_content().strip()
         tab.close()
