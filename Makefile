@@ -161,8 +161,8 @@ test-all: test exhaustive again ## The tests, the exhaustive ones, and every not
 exhaustive: setup-dev
 	@$(PYTEST) -m exhaustive tests
 
-again: colab ## Every notebook again: the plain ones, in the opposite order, on two threads each
-	@PYTHONPATH=$(call quoted,CURDIR) $(PYTEST) --no-loadscope-reorder $(NBVAL) $$(ls -r _build/colab/[cs]*/*.ipynb)
+again: book-zh ## Every notebook again: the plain Chinese ones, in the opposite order, on two threads each
+	@PYTHONPATH=$(call quoted,CURDIR) $(PYTEST) --no-loadscope-reorder $(NBVAL) $$(ls -r _build/colab/zh/[cs]*/*.ipynb)
 # Here more threads run than a small machine has cores. One that waits must give up its core soon, or
 # it keeps the very thread from running that it waits for.
 again: export GOMP_SPINCOUNT ?= 1000

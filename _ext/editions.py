@@ -235,11 +235,6 @@ def add_switch(app: Sphinx, pagename: str, template: str, context: dict, doctree
     here = app.builder.get_target_uri(pagename)
     up = "../" * here.count("/")
     there = f"{up}../{here}" if chinese else f"{up}{FOLDER}{here}"
-    for group in context.get("header_buttons", []):
-        for button in group.get("buttons", []):
-            # The plain notebooks for Colab and download are those of the English edition.
-            if chinese and "_sources/" in button.get("url", ""):
-                button["url"] = f"../{button['url']}"
     context.setdefault("header_buttons", []).append(
         {
             "type": "link",

@@ -168,8 +168,6 @@ class Site:
         for file in [*static.rglob("*"), *self.folder.glob("_images/*")]:
             if file.is_file() and file not in used:
                 file.unlink()
-        if self.shared:  # its buttons lead to the English sources
-            shutil.rmtree(self.folder / "_sources", ignore_errors=True)
         for folder in sorted(static.rglob("*"), reverse=True):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()

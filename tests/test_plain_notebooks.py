@@ -11,8 +11,8 @@ import nbformat
 import pytest
 
 from tests import page_rules
-from tests.browser import HTML
-from tools import address
+from tests.browser import HTML, unavailable
+from tools import address, translation
 from tools.format_notebooks import notebooks
 from tools.labs import blank
 
@@ -52,18 +52,33 @@ def page(name) -> str:
     return (HTML / f"{name}.html").read_text("utf-8").split('<article class="bd-article')[1]
 
 
-def test_code_is_that_of_the_original(name):
+@pytest.mark.parametrize("edition", ["", "zh"])
+def test_code_is_that_of_the_original(name, edition):
     """Cells, outputs, ids and tags: so what nbval says of the originals holds for these too."""
-    folders = HTML.parent.parent, PLAIN
+    if edition and not (PLAIN / edition).exists():
+        unavailable("the Chinese edition is not built: run `make book-zh`")
+    folders = HTML.parent.parent, PLAIN / edition
     cells = ([c for c in read(f, name).cells if c.cell_type == "code"] for f in folders)
     if name.startswith("labs/"):
         originals = blank(read(folders[0], name)).cells
         cells = ([c for c in originals if c.cell_type == "code"], [*cells][1])
     for original, plain in zip(*cells, strict=True):
-        source = re.sub(r"\A# @title Solution to Exercise [\d.]+\n", "", plain.source)
+        source = re.sub(r"\A# @title (?:Solution to Exercise [\d.]+|练习 [\d.]+ 的解答)\n", "", plain.source)
         assert source == original.source
         assert (plain.id, plain.outputs) == (original.id, original.outputs)
         assert plain.metadata.get("tags") == original.metadata.get("tags")
+
+
+def test_a_chinese_notebook_shows_what_is_translated(name):
+    """Each paragraph of ten words or more that has a translation."""
+    if not (PLAIN / "zh").exists():
+        unavailable("the Chinese edition is not built: run `make book-zh`")
+    known = translation.messages(name)
+    cells = read(PLAIN / "zh", name).cells
+    text = " ".join(" ".join(c.source.split()) for c in cells if c.cell_type == "markdown")
+    plain = [m for m in known if not re.search(r"[`{}\[$*]", m) and len(m.split()) >= 10]
+    assert not [message for message in plain if message in text]
+    assert sum(known[message] in text for message in plain) >= len(plain) / 2  # not alt texts
 
 
 def test_no_markup_of_the_book_is_left(name):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import nbformat
@@ -31,6 +31,7 @@ ADMONITIONS = (
     "margin sidebar topic"
 ).split()
 FOLDED = ("dropdown", "toggle")
+EXPLORER = "Interactive [on the page]({}); below is a still figure."
 # What is left of the words of a role that refers to nothing.
 PLAIN_ROLES = {
     "abbr": "{}",
@@ -70,8 +71,16 @@ class Book(Protocol):
         """Return the name of an exercise as the page prints it, such as "Exercise 5.1"."""
 
 
-def plain(notebook: nbformat.NotebookNode, book: Book) -> nbformat.NotebookNode:
+def plain(
+    notebook: nbformat.NotebookNode,
+    book: Book,
+    translate: Callable[[str], str] = str,
+    words: Mapping[str, str] | None = None,
+) -> nbformat.NotebookNode:
     """Return a plain copy of the notebook.
+
+    `translate` gets the text of each cell and each caption, in MyST's Markdown; `words` has the
+    translations of what this module itself says.
 
     Outputs, ids and tags stay; the caption of a figure becomes a cell below it. In a solution, a
     code cell gets the metadata that folds it, and a first line `# @title …` that Colab shows in its
@@ -79,7 +88,7 @@ def plain(notebook: nbformat.NotebookNode, book: Book) -> nbformat.NotebookNode:
     the page, where it is.
     Raises: ValueError where the text holds markup that has no plain form.
     """
-    converter = Converter(book)
+    converter = Converter(book, words or {})
     notebook = copy.deepcopy(notebook)
     cells, notebook.cells = notebook.cells, []
     section, before = "", cells[0]
@@ -87,13 +96,13 @@ def plain(notebook: nbformat.NotebookNode, book: Book) -> nbformat.NotebookNode:
         notebook.cells.append(cell)
         if cell.cell_type == "markdown":
             section = [section, *re.findall(r"^##+ (.+)$", cell.source, re.MULTILINE)][-1]
-            cell.source = converter.cell(cell.source)
+            cell.source = converter.cell(translate(cell.source))
         elif cell.cell_type == "code" and converter.solution:
             fold(cell, converter.solution)
         elif before.cell_type == "markdown" and is_explorer(cell):
-            announce(before, book.link("#" + default_slugify(section))[0])
+            announce(before, converter.say(EXPLORER).format(book.link("#" + default_slugify(section))[0]))
         if figure := cell.metadata.get("mystnb", {}).get("figure"):
-            text = "**{{numref}}`{name}`** {caption}".format(**figure)
+            text = f"**{{numref}}`{figure['name']}`** {translate(figure['caption'])}"
             below = nbformat.v4.new_markdown_cell(
                 converter.cell(text), id=f"{cell.id[:56]}-caption"
             )
@@ -101,7 +110,8 @@ def plain(notebook: nbformat.NotebookNode, book: Book) -> nbformat.NotebookNode:
         before = cell
     notebook.cells = [cell for cell in notebook.cells if cell.source or cell.cell_type == "code"]
     title = notebook.cells[0]
-    title.source = re.sub(r"\A(# .*)", rf"\1\n\nFrom {book.origin}.", title.source)
+    origin = converter.say("From {}.").format(book.origin)
+    title.source = re.sub(r"\A(# .*)", rf"\1\n\n{origin}", title.source)
     return notebook
 
 
@@ -110,10 +120,9 @@ def is_explorer(cell: nbformat.NotebookNode) -> bool:
     return any(tag.startswith("play-") for tag in cell.metadata.get("tags", []))
 
 
-def announce(cell: nbformat.NotebookNode, address: str) -> None:
+def announce(cell: nbformat.NotebookNode, title: str) -> None:
     """Let the last paragraph before an explorer's figure say that the explorer is on the page."""
     *text, last = cell.source.split("\n\n")
-    title = f"Interactive [on the page]({address}); below is a still figure."
     cell.source = "\n\n".join([*text, quotation(title, last)])
 
 
@@ -133,8 +142,9 @@ class Converter:
     may go on for several cells.
     """
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, words: Mapping[str, str]) -> None:
         self.book = book
+        self.words = words
         self.solution: str | None = None
         self.parser = create_md_parser(MdParserConfig(enable_extensions=EXTENSIONS), RendererHTML)
 
@@ -160,6 +170,10 @@ class Converter:
             raise ValueError(f"no plain form is known for {left!r}")
         return result
 
+    def say(self, text: str) -> str:
+        """Return what this module says, in the language of the notebook."""
+        return self.words.get(text, text)
+
     def convert(self, text: str) -> str:
         """Return a text in plain Markdown, such as the inside of an admonition."""
         pieces = list(self._pieces(text))
@@ -168,7 +182,7 @@ class Converter:
         return "".join(pieces).strip("\n")
 
     def _continued(self) -> str | None:
-        return self.solution and f"{self.solution}, continued"
+        return self.solution and self.say("{}, continued").format(self.solution)
 
     def _pieces(self, text: str) -> Iterator[str | Gate]:
         """Yield the text in plain pieces, and a Gate where a solution begins or ends."""
@@ -228,11 +242,11 @@ class Converter:
         options, body = options_and_body(token.content)
         argument = self._prose(argument.strip())
         if name == "solution-start":
-            return Gate(f"Solution to {self.book.exercise(argument)}")
+            return Gate(self._solution(argument))
         if name == "solution-end":
             return Gate(None)
         if name == "solution":
-            return details(f"Solution to {self.book.exercise(argument)}", self.convert(body))
+            return details(self._solution(argument), self.convert(body))
         if name in ("exercise", "exercise-start"):
             title = self.book.exercise(options.get("label", ""))
             title += f" ({argument})" if argument else ""
@@ -240,10 +254,11 @@ class Converter:
         if name == "exercise-end":
             return ""
         if name in FOLDED or name in ADMONITIONS and "dropdown" in options.get("class", ""):
-            return details(argument or name.capitalize(), self.convert(body))
+            return details(argument or self.say(name.capitalize()), self.convert(body))
         if name in ADMONITIONS:
             titled = name in ("admonition", "sidebar", "topic")
-            title = argument if titled else {"seealso": "See also"}.get(name, name.capitalize())
+            name = {"seealso": "See also"}.get(name, name.capitalize())
+            title = argument if titled else self.say(name)
             body = body if titled or not argument else f"{argument}\n{body}"
             return quotation(title, self.convert(body))
         if name == "math":
@@ -254,6 +269,9 @@ class Converter:
             image = f"![{options.get('alt', '')}]({self.book.link(argument)[0]})"
             return f"{image}\n\n{self.convert(body)}".rstrip()
         raise ValueError(f"no plain form is known for the directive {{{name}}}")
+
+    def _solution(self, label: str) -> str:
+        return self.say("Solution to {}").format(self.book.exercise(label))
 
     def _prose(self, text: str) -> str:
         """Return paragraphs, lists and tables with plain links in place of roles."""

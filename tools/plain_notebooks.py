@@ -9,6 +9,7 @@ writes these notebooks and no pages; `make lab` uses it.
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from collections.abc import Callable
@@ -24,10 +25,21 @@ from sphinx.builders import Builder
 from sphinx.util import logging
 from sphinx.util.nodes import split_explicit_title
 
-from tools import address, colab, labs
+from tools import address, colab, labs, translation
 
 log = logging.getLogger(__name__)
 DOMAINS = {"doc": "std", "eq": "math", "numref": "std", "ref": "std", "term": "std"}
+CHINESE = {
+    "From {}.": "出自{}。",
+    "Solution to {}": "{} 的解答",
+    "{}, continued": "{}（续）",
+    "Interactive [on the page]({}); below is a still figure.": "[网页上]({})可以互动，下面是静态图。",
+    "Note": "注",
+    "Tip": "提示",
+    "Warning": "注意",
+    "See also": "另见",
+    "Dropdown": "展开",
+}
 README = """\
 # The notebooks of [{title}]({pages}), plain
 
@@ -177,15 +189,21 @@ def markdown(node: nodes.Node, address_of: Callable[[str], str | None]) -> str:
     return f"`{inside}`" if isinstance(node, nodes.literal) else inside
 
 
+def edition(app: Sphinx) -> str:
+    """Return the folder of an edition's notebooks, for the English ones the one above."""
+    return "zh" if app.config.language == translation.LANGUAGE else ""
+
+
 def lead_buttons(app: Sphinx, pagename: str, template: str, context: dict, doctree: Any) -> None:
     """Let the page's buttons open the plain notebook, and the form for issues with this page."""
     words = "在 {} 中打开" if app.config.language == "zh_CN" else "Open in {}"
+    notebook = str(Path(edition(app)) / f"{pagename}.ipynb")
     where, places = address.repository(), {"Colab": address.colab, "Kaggle": address.kaggle}
     for group in context.get("header_buttons", []):
         if group["label"] == "launch-buttons":
             group["icon"], group["tooltip"] = "fa-solid fa-play", words.format("Colab / Kaggle")
             group["buttons"] = [
-                {"type": "link", "text": words.format(name), "url": url(where, f"{pagename}.ipynb")}
+                {"type": "link", "text": words.format(name), "url": url(where, notebook)}
                 for name, url in places.items()
             ]
         for button in group.get("buttons", []):
@@ -197,9 +215,10 @@ def lead_buttons(app: Sphinx, pagename: str, template: str, context: dict, doctr
 def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Write every notebook in its plain form, into _build/colab/ and for the download button."""
     builder = app.builder.name
-    if exception or builder not in ("html", "plain") or not app.config.language.startswith("en"):
+    if exception or builder not in ("html", "plain"):
         return
-    folder = Path(app.outdir).parent / "colab"
+    chinese = app.config.language == translation.LANGUAGE
+    folder = address.ROOT / "_build" / "colab" / edition(app)
     shutil.rmtree(folder, ignore_errors=True)
     for docname in sorted(app.env.found_docs):
         source = Path(app.env.doc2path(docname))
@@ -209,8 +228,11 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
         app.emit("source-read", docname, text)  # which may leave the solutions out
         notebook = nbformat.reads(text[0], as_version=4)
         notebook = labs.blank(notebook) if source.parent == labs.LABS else notebook
+        known = translation.messages(docname) if chinese else {}
+        turn = functools.partial(translation.translate, known=known)
+        words = CHINESE if chinese else {}
         try:
-            notebook = colab.plain(notebook, SphinxBook(app, docname))
+            notebook = colab.plain(notebook, SphinxBook(app, docname), turn, words)
         except ValueError as error:
             log.warning(f"the plain notebook is not written: {error}", location=docname)
             continue

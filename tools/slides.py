@@ -40,16 +40,16 @@ DECK = """<!doctype html>
 <html lang="{lang}">
 <head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="stylesheet" href="../_static/reveal/reveal.css">
+<link rel="stylesheet" href="{static}/reveal/reveal.css">
 <style>{style}</style>
 <script>window.MathJax = {{options: {{enableMenu: false}}}}</script>
-<script defer src="../_static/mathjax/tex-chtml.js"></script>
+<script defer src="{static}/mathjax/tex-chtml.js"></script>
 </head>
 <body><div class="reveal"><div class="slides">
 {slides}
 </div></div>
-<script src="../_static/reveal/reveal.js"></script>
-<script src="../_static/reveal/notes.js"></script>
+<script src="{static}/reveal/reveal.js"></script>
+<script src="{static}/reveal/notes.js"></script>
 <script>
 Reveal.initialize({{width: 1280, height: 720, margin: 0, center: false, hash: true,
   slideNumber: true, controls: false, transition: "none", plugins: [RevealNotes]}});
@@ -201,6 +201,7 @@ def deck(page: Page, folder: str, ask: str | None) -> str | None:
     shown += [asked.html("asked"), answer.html("asked"), last.html("summary")]
     return DECK.format(
         lang=lang,
+        static="../_static" if not folder else "../../_static",
         title=escape(f"{short(title.get_text())} · {book}"),
         style=HtmlFormatter().get_style_defs(".highlight") + STYLE,
         slides="\n".join(shown).replace('loading="lazy"', ""),
@@ -214,13 +215,13 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = parser.parse_args(arguments).pages
     if not (HTML / "index.html").exists():
         parser.error("the book is not built: run `make book` first")
+    assets = HTML / "_static" / "reveal"
+    assets.mkdir(exist_ok=True)
+    for name in ("dist/reveal.js", "dist/reveal.css", "plugin/notes/notes.js"):
+        shutil.copy(REVEAL / name, assets)
     for folder in SAID:
         if not (HTML / folder / "index.html").exists():
             continue
-        assets = HTML / folder / "_static" / "reveal"
-        assets.mkdir(parents=True, exist_ok=True)
-        for name in ("dist/reveal.js", "dist/reveal.css", "plugin/notes/notes.js"):
-            shutil.copy(REVEAL / name, assets)
         (HTML / folder / "slides").mkdir(exist_ok=True)
         for page in chapters():
             if page.notebook and (not wanted or page.file in wanted):

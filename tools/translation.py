@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat
@@ -43,6 +44,11 @@ CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 TARGET = re.compile(r"\]\(([^)\s]+)\)|<(https?://[^>]+)>")
 EXPLICIT = re.compile(r".*<([^<>]+)>", re.DOTALL)
 WORDS_IN_MATH = re.compile(r"\\(?:text|mathrm|textit|textbf|operatorname)\s*\{[^{}]*\}")
+# What may stand before a message in its line: the mark of a heading, a list, a table, a directive.
+BEFORE = (
+    r"^[ \t>]*(?:(?:#+|[-*+:]|\d+\.|`{3,}\{[\w-]+\}|:{3,}\{[\w-]+\}|\[\^\w+\]:)[ \t]+)*"
+    r"|\|[ \t]*"
+)
 # Of two digits or more; "head 1" may become 第一个头, and "124 million" 1.24 亿.
 NUMBER = re.compile(
     r"(?<![\w.,])\d+(?:[.,]?\d+)+"
@@ -104,6 +110,29 @@ def build() -> int | Exception:
     if status == 0:
         marker.write_text(marker.read_text(encoding="utf-8").replace("false", "true"), "utf-8")
     return status
+
+
+def messages(page: str) -> dict[str, str]:
+    """Return the messages of a page that have an up-to-date translation, with it."""
+    file = polib.pofile(str(MESSAGES / f"{page}.po"))
+    return {entry.msgid: entry.msgstr for entry in file if to_do(entry) is None}
+
+
+def translate(text: str, known: Mapping[str, str]) -> str:
+    """Return a text in MyST's Markdown with each paragraph, heading or table's cell translated.
+
+    What has no translation in `known` stays as it is.
+    """
+    words = " ".join(text.split())
+    found = {m: c for m, c in known.items() if " ".join(m.split()) in words}
+    done: list[str] = []
+    for message in sorted(found, key=len, reverse=True):  # a part of another one comes later
+        spaced = r"[\s>]+".join(map(re.escape, message.split()))
+        mark = f"\0{len(done)}\0"
+        done.append(found[message].strip())
+        pattern = rf"(?m)({BEFORE}){spaced}(?=[ \t]*(?:$|\||\Z))"
+        text = re.sub(pattern, lambda match, mark=mark: match[1] + mark, text)
+    return re.sub(r"\x00(\d+)\x00", lambda match: done[int(match[1])], text)
 
 
 def carried(message: str) -> Counter[tuple[str, str]]:
