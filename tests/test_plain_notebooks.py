@@ -63,7 +63,9 @@ def test_code_is_that_of_the_original(name, edition):
         originals = blank(read(folders[0], name)).cells
         cells = ([c for c in originals if c.cell_type == "code"], [*cells][1])
     for original, plain in zip(*cells, strict=True):
-        source = re.sub(r"\A# @title (?:Solution to Exercise [\d.]+|练习 [\d.]+ 的解答)\n", "", plain.source)
+        source = re.sub(
+            r"\A# @title (?:Solution to Exercise [\d.]+|练习 [\d.]+ 的解答)\n", "", plain.source
+        )
         assert source == original.source
         assert (plain.id, plain.outputs) == (original.id, original.outputs)
         assert plain.metadata.get("tags") == original.metadata.get("tags")

@@ -100,7 +100,9 @@ def plain(
         elif cell.cell_type == "code" and converter.solution:
             fold(cell, converter.solution)
         elif before.cell_type == "markdown" and is_explorer(cell):
-            announce(before, converter.say(EXPLORER).format(book.link("#" + default_slugify(section))[0]))
+            announce(
+                before, converter.say(EXPLORER).format(book.link("#" + default_slugify(section))[0])
+            )
         if figure := cell.metadata.get("mystnb", {}).get("figure"):
             text = f"**{{numref}}`{figure['name']}`** {translate(figure['caption'])}"
             below = nbformat.v4.new_markdown_cell(

@@ -33,7 +33,7 @@ CHINESE = {
     "From {}.": "出自{}。",
     "Solution to {}": "{} 的解答",
     "{}, continued": "{}（续）",
-    "Interactive [on the page]({}); below is a still figure.": "[网页上]({})可以互动，下面是静态图。",
+    colab.EXPLORER: "[网页上]({})可以互动，下面是静态图。",
     "Note": "注",
     "Tip": "提示",
     "Warning": "注意",
