@@ -18,7 +18,9 @@ from functools import cached_property
 from html import escape
 from itertools import cycle, groupby, zip_longest
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import polib
 import yaml
 from nbformat import NotebookNode
 
@@ -28,6 +30,7 @@ from tools.notebook_parts import cells, in_view, prose_lines
 from tools.report import MATH_OR_LINK
 
 ROOT = address.ROOT
+MESSAGES = ROOT / "locale" / "zh_CN" / "LC_MESSAGES"
 TIME = re.compile(
     r"\*\*Time\*\* on two cores: "
     r"(?:(?P<all>\S+ s) in every profile|.*?`laptop` (?P<laptop>[^,;.]+(?:\.\d+ min)?))"
@@ -36,6 +39,7 @@ NEEDS = re.compile(r"^- \*\*Prerequisites\*\*:.*?(?=^- )", re.M | re.S)
 BEGIN = "<!-- chapters: from _toc.yml and chapters/chapters.yml, by `make format` -->"
 END = "<!-- end of chapters -->"
 SPEEDRUN = "labs/speedrun"
+LAB = "^(Lab|编程实验)[:：] *"
 COLORS = ("#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")  # a part's, in turn
 BOX, GAP = (144, 68), (12, 36)  # width and height of a box, and what is left between two
 LONGEST_LINE = 15  # characters of a title that fit in a box
@@ -375,16 +379,41 @@ def syllabus(pages: list[Page]) -> str:
     return "\n".join(lines).rstrip()
 
 
-def colab_links(pages: list[Page]) -> str:
-    """Return a table of the parts, with a link for each notebook that opens it in Colab."""
-    lines = ["| part | notebooks, on Colab |", "|---|---|"]
+def downloads() -> str:
+    """Return a table of the files that notebooks download: where each belongs, how large it is."""
+    kinds = json.loads((ROOT / "support" / "data" / "catalog.json").read_text(encoding="utf-8"))
+    lines = ["| path in `PRETRAIN_DATA_DIR` | MB | from |", "|---|---|---|"]
+    for kind in (kind for kind in kinds if kind["urls"]):
+        urls = [url.replace("{hub}", "https://huggingface.co") for url in kind["urls"]]
+        size = sum(file["size"] for file in kind["files"].values()) / 1e6
+        folder, _, file = kind["path"].partition("/")
+        names = [f"`{file.format(name=name)}`" for name in kind["files"]]
+        if len(names) > 4:
+            names = [*names[:2], "…", names[-1]]
+        shown = f"`{folder}/`: {', '.join(names)}"
+        places = [f"[{urlsplit(url).hostname}]({url.split('#')[0]})" for url in urls]
+        lines.append(
+            f"| {shown} | {size:.0f} | {', '.join(places).replace('{name}', next(iter(kind['files'])))} |"
+        )
+    return "\n".join(lines)
+
+
+def colab_links(
+    pages: list[Page], folder: str = "", say: Callable[[str, str], str] = lambda text, page: text
+) -> str:
+    """Return a table of the parts, with a link for each notebook that opens it in Colab.
+
+    The notebooks are those in a folder of the branch; `say` translates a text of a page.
+    """
+    lines = ["| | |", "|---|---|"]
     notebooks, where = [page for page in pages if page.notebook], address.repository()
     for part, members in groupby(notebooks, lambda page: page.part):
         links = [
-            f"[{short(page.title.replace('Lab: ', 'Lab '))}]({address.colab(where, page.name)})"
+            f"[{short(re.sub(LAB, '', say(page.title, page.file)))}]"
+            f"({address.colab(where, folder + page.name)})"
             for page in members
         ]
-        lines.append(f"| {part} | {', '.join(links)} |")
+        lines.append(f"| {say(part, 'index')} | {', '.join(links)} |")
     return "\n".join(lines)
 
 
@@ -419,11 +448,18 @@ def speedrun_table() -> str:
 def contents() -> dict[str, list[str]]:
     """Return what is to stand between each two marks, by the name of the page that has them."""
     pages = chapters()
+
+    def chinese(text: str, page: str) -> str:
+        entry = polib.pofile(str(MESSAGES / f"{page}.po")).find(text)
+        return entry.msgstr if entry and entry.msgstr and not entry.fuzzy else text
+
     return {
         "index.md": [paths(pages), f"```{{raw}} html\n{figure(pages)}\n```\n\n{table(pages)}"],
         "README.md": [colab_links(pages)],
+        ".github/README.zh.md": [colab_links(pages, "zh/", chinese)],
         "chapters/labs.md": [labs_table(pages), speedrun_table()],
         "appendix/syllabus.md": [syllabus(pages)],
+        "appendix/downloads.md": [downloads()],
     }
 
 
