@@ -10,7 +10,12 @@ MERGES = [*map(tuple, map(str.split, "t a,ta l,tal l,f a,fa s,fas t,e r,er _,tal
 
 
 def count_pairs(count_pairs):
-    """Words whose symbols are merged in part, one with the same pair twice."""
+    """Words whose symbols are merged in part, one with the same pair twice.
+
+    the symbols in the list words[word], not the letters of the word; a tuple (symbol, symbol) as
+    the key, not the joined string; each count added to the one of the words before, not put in
+    its place
+    """
     words, times = {"anan": ["an", "an"], "nana": ["n", "an", "an", "an"]}, {"anan": 2, "nana": 3}
     wrong = {
         "each word is counted once: add its frequency": {("an", "an"): 3, ("n", "an"): 1},
@@ -21,7 +26,12 @@ def count_pairs(count_pairs):
 
 
 def merge(merge):
-    """Overlapping pairs, several occurrences, symbols that spell the same."""
+    """Overlapping pairs, several occurrences, symbols that spell the same.
+
+    the second symbol of a joined pair, which is skipped; the last symbol, which is kept where it
+    is in no pair; symbols compared with ==, one by one; + to join them, which works for bytes,
+    too
+    """
     for symbols, pair, right, wrong in (
         ("a a a b", "a a", "aa a b", {"read from left to right": "a aa b"}),
         ("a a a b", "a a", "aa a b", {"each symbol is used once": "aa aa b"}),
@@ -36,7 +46,12 @@ def merge(merge):
 
 
 def learn(learn):
-    """The four words of the chapter: nine merges, then all that there are."""
+    """The four words of the chapter: nine merges, then all that there are.
+
+    choose, the argument, called before each merge on the words as merged so far; a pair of two
+    symbols from it, without the count, or None where no pair is left, which ends it; of equal
+    counts the pair that is first in counts
+    """
     words = {word: list(word) for word in FREQUENCIES}
     got, state = learn(words, FREQUENCIES, 9)
     assert words["fast_"] == list("fast_"), "words is changed: make a new dictionary"
@@ -50,7 +65,11 @@ def learn(learn):
 
 
 def apply_merges(apply_merges):
-    """Merges whose order matters, and many."""
+    """Merges whose order matters, and many.
+
+    symbols set to the list that merge returns, which is a new one; each merge once, in the order
+    of the list merges, not by its length or its place in the word
+    """
     wrong = {"apply the merges in the order of learning, not of the word": ["ab", "c"]}
     got = apply_merges(list("abc"), [("b", "c"), ("a", "b")])
     expect(got, ["a", "bc"], "abc with (b, c), (a, b)", wrong)
@@ -59,7 +78,13 @@ def apply_merges(apply_merges):
 
 
 def byte_bpe(ByteBPE):
-    """A text of 300 tokens against a library's ids, and halves of characters."""
+    """A text of 300 tokens against a library's ids, and halves of characters.
+
+    to_bytes: a list of bytes of length 1, not numbers; choose: the pair added, once; ties by
+    smaller self.ids, first left; None without pairs; train: PATTERN.findall, vocab_size -
+    len(self.tokens) merges, self.choose, which learn must call; encode: PATTERN, too; decode:
+    errors="replace"
+    """
     text = (
         "Cafés, cafès; naïve 词元化 词元 🙂 don't 1234\n\n" * 3 + "the thin thing then thinks; " * 4
     )
@@ -69,8 +94,9 @@ def byte_bpe(ByteBPE):
     tokenizer.train(text, 300)
     across = [token for token in tokenizer.tokens[256:] if b" " in token[1:]]
     assert not across, f"merge only inside the parts that PATTERN cuts, and not to {across[0]!r}"
+    tokenizer.train("a", 301)  # no pair is left
     expect(len(tokenizer.tokens), 300, "the number of tokens after train(text, 300)")
-    for new in text, "three then, thin\n🙂":
+    for new in text, "'three then, thin\n🙂":
         expect(tokenizer.encode(new), library.encode(new), "the ids of a text; mind bytes and ties")
     halves = [alphabet.index(byte) for byte in (b"\xc3", b"\xa9")]
     wrong = {"join the bytes of all tokens before you decode them": "\ufffd\ufffd"}
@@ -79,12 +105,22 @@ def byte_bpe(ByteBPE):
 
 
 def merge_some(merge_some):
-    """p = 0, p = 1, and 4,000 draws with p = 0.3."""
+    """p = 0, p = 1, and 4,000 draws with p = 0.3 for each of two words.
+
+    symbols = list(word); before each merge a draw for every place of a pair in merges, dropped
+    where rng.random() < p; of the others the pair that is first in merges, joined at its first
+    place alone; the end when all are dropped
+    """
     rng = Random(0)
     wrong = {"p is the probability to drop a merge, not to keep it": list("faster_")}
     expect(merge_some("faster_", MERGES, 0.0, rng), ["fast", "er_"], "faster_, p = 0", wrong)
     expect(merge_some("faster_", MERGES, 1.0, rng), list("faster_"), "faster_ with p = 1")
-    drawn = [merge_some("faster_", MERGES, 0.3, rng) for _ in range(4_000)]
-    part = round(drawn.count(["fast", "er_"]) / 4_000, 2)
-    wrong = {"draw again before each merge, also for one that was dropped": 0.17}
-    expect(part, 0.41, "the fraction of fast er_ with p = 0.3", wrong, atol=0.03)
+    wrong = {"take the merge learned earliest, not the first in the word": ["ab", "c"]}
+    expect(merge_some("abc", [("b", "c"), ("a", "b")], 0.0, rng), ["a", "bc"], "p = 0", wrong)
+    wrong = {"before each merge draw anew for every pair of the word that is in merges": 0.17}
+    wrong |= {"join one place, not all of a pair": 0.91, "draw for each place of a pair": 0.49}
+    an = ["an", "an"], [("a", "n")], 0.64
+    for result, merges, right in ((["fast", "er_"], MERGES, 0.41), an):
+        drawn = [merge_some("".join(result), merges, 0.3, rng) for _ in range(4_000)]
+        part = round(drawn.count(result) / 4_000, 2)
+        expect(part, right, f"the fraction of {' '.join(result)} with p = 0.3", wrong, atol=0.03)

@@ -25,5 +25,13 @@ MISTAKES = [
         "join the bytes",
     ),
     ("byte_bpe", "PATTERN.findall(text)", "[text]", "inside the parts that PATTERN cuts"),
+    ("byte_bpe", "PATTERN.findall(text):", "[text]:", "Look at: to_bytes"),
+    ("merge_some", "min(possible)", "possible[0]", "learned earliest"),
+    (
+        "merge_some",
+        "symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]",
+        "symbols = merge(symbols, (symbols[i], symbols[i + 1]))",
+        "not all of a pair",
+    ),
     ("merge_some", "rng.random() >= p", "rng.random() < p", "not to keep it"),
 ]
