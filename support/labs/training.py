@@ -23,7 +23,12 @@ def _compare(Value, ours, theirs, inputs, g, wrong, *rest):
 
 
 def unbroadcast(unbroadcast):
-    """Missing dimensions, dimensions of 1, both, and neither."""
+    """Missing dimensions, dimensions of 1, both, and neither.
+
+    the missing dimensions are the first, not the last: sum(0) until len(shape) are left; then
+    each axis where shape has 1 is summed, with keepdim=True, and each of the others stays; no
+    reshape is needed
+    """
     g = torch.tensor([[1.0, 2, 3], [4, 5, -6]])
     wrong = {"add up, don't average": g.mean(0), "keep dimensions of 1, sum all missing": g.sum(0)}
     for shape in ((3,), (1, 3), (2, 1), (1,), (2, 3), ()):
@@ -31,17 +36,25 @@ def unbroadcast(unbroadcast):
 
 
 def add_and_multiply(Value, add, multiply):
-    """A matrix and a row that is broadcast."""
+    """A matrix and a row that is broadcast.
+
+    a.data + b.data, as a + b would call add again; in pull, too, the data of a and b; each slope
+    times g, then unbroadcast to the shape of its own parent
+    """
     g, b = torch.tensor([[1.0, 2, 3], [4, 5, -6]]), torch.tensor([2.0, -1, 3])
     a, undo = g + 1, "undo the broadcasting of b in pull"
     _compare(Value, add, torch.add, (a, b), g, {undo: (g, g)})
-    wrong = {undo: (g * b, g * a), "multiply first, then undo": (g * b, g.sum(0) * a)}
+    wrong = {undo: (g * b, g * a), "multiply first, then unbroadcast": (g * b, g.sum(0) * a)}
     wrong["the slope of a product for one factor is the other"] = g * a, (g * b).sum(0)
     _compare(Value, multiply, torch.mul, (a, b), g, wrong)
 
 
 def matmul_and_relu(Value, matmul, relu):
-    """Square matrices, and inputs below, at and above 0."""
+    """Square matrices, and inputs below, at and above 0.
+
+    matmul: the other factor, transposed, for x on the right of g, for w on its left; relu: g
+    times the mask of where a.data is positive, not the mask alone, nor a.data times it
+    """
     x, w, g = torch.tensor([[[1.0, 2], [-1, 0]], [[1, 0], [3, -1]], [[1, -3], [2, 5]]])
     wrong = {"x gets g @ w.T": (g @ w, x.T @ g), "w gets x.T @ g": (g @ w.T, g.T @ x)}
     _compare(Value, matmul, torch.matmul, (x, w), g, wrong)
@@ -51,7 +64,12 @@ def matmul_and_relu(Value, matmul, relu):
 
 
 def cross_entropy(Value, cross_entropy):
-    """A batch of two against PyTorch, a gradient of 3, and scores of 1000."""
+    """A batch of two against PyTorch, a gradient of 3, and scores of 1000.
+
+    keepdim=True in amax and sum over dimension 1 (max returns values and indices); log p_c as z_c
+    minus the log of the sum, not as the log of p_c; in pull the probabilities, less 1 at [rows,
+    y], not less y
+    """
     scores, y = torch.tensor([[1.0, 2, 0.5], [0.3, -1.2, 3]]), torch.tensor([0, 1])
     slope, log_p = scores.softmax(1) - F.one_hot(y, 3), scores.log_softmax(1)
     wrong = {"take the mean over the examples, not the sum": F.cross_entropy(scores, y) * 2}
@@ -63,7 +81,12 @@ def cross_entropy(Value, cross_entropy):
 
 
 def backward(Value, add, multiply, backward):
-    """Values that are used twice and three times, one with a gradient from before."""
+    """Values that are used twice and three times, one with a gradient from before.
+
+    loss.grad: a tensor of ones, of the shape of loss.data; one list, with each value once, after
+    its parents; then from its end, and for each value once, pull(value.grad), not of what a
+    single use gave; added to what parent.grad holds already
+    """
     a, pulls = Value(3.0), []
     b = add(a, a)
     a.grad += 1
@@ -82,26 +105,35 @@ def _steps(rule, make, wrong, **options):
     """Compare two steps of a rule with those of torch.optim."""
     w, memory, theirs = torch.ones(2), {}, torch.ones(2, requires_grad=True)
     optimizer = make([theirs], 0.1, **options)
-    where = f"w = (1, 1), g = (3, 1e-5), (1, 1e-5), lr = 0.1 {options or ''}"
-    for g in torch.tensor([[3.0, 1e-5], [1, 1e-5]]):
-        w, theirs.grad = rule(w, g, 0.1, memory), g
+    where = f"w = (1, 1), g = (3, 1e-5), (1, 1e-5), lr = 0.1, 0.2 {options or ''}"
+    for lr, g in zip((0.1, 0.2), torch.tensor([[3.0, 1e-5], [1, 1e-5]]), strict=True):
+        w, theirs.grad, optimizer.param_groups[0]["lr"] = rule(w, g, lr, memory), g, lr
         optimizer.step()
         expect(w, theirs.detach(), where, wrong)
 
 
 def sgd_and_momentum(sgd, momentum):
-    """Two steps, against torch.optim."""
+    """Two steps, against torch.optim.
+
+    w minus lr times g, or m; m starts at 0, by memory.get, so that the first m is g; each new m
+    is beta, the argument, times the old one plus g, and is kept in memory
+    """
     wrong = {"m is a sum: add all of g, not (1 - beta) of it": torch.tensor([0.97, 1 - 1e-7])}
-    wrong['keep m in memory["m"]'] = torch.tensor([0.6, 1 - 2e-6])
+    wrong['keep m in memory["m"]'] = torch.tensor([0.5, 1 - 3e-6])
     _steps(sgd, torch.optim.SGD, {})
     _steps(momentum, torch.optim.SGD, wrong, momentum=0.9)
     _steps(partial(momentum, beta=0.5), torch.optim.SGD, wrong, momentum=0.5)
 
 
 def adam_and_adamw(adam, adamw):
-    """Two steps, with a large and a tiny gradient, against torch.optim."""
+    """Two steps, with a large and a tiny gradient, against torch.optim.
+
+    t, which is 1 in the first step and grows; s, of g**2; m over 1 - beta1**t, s over 1 -
+    beta2**t, the undivided ones kept in memory; beta1, beta2, the arguments; adamw: w times 1 -
+    lr * decay before adam
+    """
     g = torch.tensor([3.0, 1e-5])
-    wrong = {"divide by 1 - beta**t": 1 - 0.01 * g / (0.001**0.5 * g + 1e-8)}
+    wrong = {"divide m and s by 1 - beta**t": 1 - 0.01 * g / (0.001**0.5 * g + 1e-8)}
     wrong["divide s by 1 - beta2**t, too"] = 1 - 0.1 * g / (0.001**0.5 * g + 1e-8)
     wrong["add 1e-8 to the root, not below it"] = 1 - 0.1 * g / (g**2 + 1e-8).sqrt()
     wrong["add 1e-8 to the root"] = torch.full((2,), 0.9)
@@ -113,7 +145,12 @@ def adam_and_adamw(adam, adamw):
 
 
 def orthogonalize(orthogonalize):
-    """A strong and a weak direction, in a wide and in a tall matrix."""
+    """A strong and a weak direction, in a wide and in a tall matrix.
+
+    one norm of the whole matrix, the root of the sum of all squares, not the largest singular
+    value or norms of rows; five rounds, each with a new A; A @ A, no elementwise product; the sum
+    times X; transposed back at the end
+    """
     x = wide = torch.tensor([[1.8, -0.08, 0], [2.4, 0.06, 0]])
     x = x / x.norm()
     for _ in range(5):

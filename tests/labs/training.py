@@ -5,6 +5,7 @@ UNDO = "g, b.data.shape)\n\n    return Value(a.data + b"
 LIST = (
     "for parent in value.parents:\n                visit(parent)\n            order.append(value)"
 )
+SUM = 'memory.get("m", 0) + g  # new\n    return w - lr * memory["m"]'
 RELU, CE = "(g * (a.data > 0),)", "(g * p_minus_truth / len(y),)"
 
 MISTAKES = [
@@ -41,6 +42,7 @@ MISTAKES = [
     ("backward", LIST, "return order.append(value) or [visit(p) for p in value.parents]", "uses"),
     ("sgd_and_momentum", "return w - lr * g\n", "return w + lr * g\n", "expected [0.7"),
     ("sgd_and_momentum", " + g  # new", " + (1 - beta) * g", "m is a sum"),
+    ("sgd_and_momentum", SUM, SUM.replace("+ g", "+ lr * g").replace("w - lr *", "w -"), "[-0.04"),
     ("sgd_and_momentum", "= beta * memory", "= 0.9 * memory", "{'momentum': 0.5}: expected"),
     ("adam_and_adamw", "/ (1 - beta1**t)", "", "expected"),
     ("adam_and_adamw", "(s.sqrt() + 1e-8)", "(s + 1e-8).sqrt()", "not below it"),
