@@ -20,7 +20,12 @@ def _large(module):
 
 
 def causal(SelfAttention_v2, causal_mask, CausalAttention):
-    """Four words of two sequences, with large weights, and a mask of length 4."""
+    """Four words of two sequences, with large weights, and a mask of length 4.
+
+    the square root of d, the size of queries, not of d_in, and not d itself; the mask, true on
+    the diagonal and below; masked_fill where it is false, ~mask, of the scores, not of weights
+    after a softmax; the weights kept as self.weights
+    """
     layer, x = _large(SelfAttention_v2(6, 4)), torch.randn(2, 4, 6)
     q, k, v = layer.query(x), layer.key(x), layer.value(x)
     wrong = {"divide the scores by the square root of d": attend(q, k, v, scale=1.0)}
@@ -36,10 +41,16 @@ def causal(SelfAttention_v2, causal_mask, CausalAttention):
     wrong = {"a hidden score is minus infinity, not 0": (q @ k.mT / 2).tril().softmax(-1) @ v}
     wrong["mask the scores before the softmax"] = (q @ k.mT / 2).softmax(-1).tril() @ v
     expect(layer(x), attend(q, k, v, CAUSAL), "CausalAttention", wrong)
+    expect(layer.weights @ v, layer(x), "self.weights of CausalAttention, times v")
 
 
 def multi_head(MultiHeadAttention):
-    """Two heads, a memory, a mask for each sequence, and dropout."""
+    """Two heads, a memory, a mask for each sequence, and dropout.
+
+    split: the last dimension into (n_heads, d), then transpose(1, 2); memory = x where it is
+    None; queries of x, keys and values of memory; the mask as it is given; dropout of the weights
+    alone; transpose(1, 2) back before flattening; out at the end
+    """
     layer, (x, memory) = _large(MultiHeadAttention(8, 2, 1.0)), torch.randn(2, 2, 4, 8)
     wrong = {"cut each vector into heads first, then swap positions and heads": x.view(2, 2, 4, 4)}
     expect(layer.split(x), torch.stack(x.chunk(2, -1), 1), "split", wrong)
@@ -51,11 +62,16 @@ def multi_head(MultiHeadAttention):
     expect(layer(x, memory, REAL), wrong.pop(""), "a memory and a mask", wrong)
     expect(len([*layer.parameters()]), 8, "how many parameters: four matrices, four biases")
     expect(layer.train()(x), layer.out.bias.expand(2, 4, 8), "dropout of the weights, p = 1")
-    expect(layer.weights.sum(-1), torch.ones(2, 2, 4), "sums of self.weights, before dropout")
+    expect(layer.weights.sum(-1), torch.ones(2, 2, 4), "sums of a head's weights, before dropout")
 
 
 def block(norm, FeedForward, Block):
-    """Vectors of large and small entries, large weights, a mask, and dropout."""
+    """Vectors of large and small entries, large weights, a mask, and dropout.
+
+    norm: mean and variance of each vector, dimension -1, keepdim=True; the root of (variance +
+    epsilon); beta added last. Block: the norm of the same name before each layer; mask=mask; the
+    second reads the sum of the first and x, and adds to it
+    """
     x, gamma, beta = torch.tensor([[1.0, 2, 6], [1e-3, 2e-3, 6e-3]]), *torch.randn(2, 3)
     z, squares = x - x.mean(-1, keepdim=True), x.var(-1, keepdim=True)
     wrong = {"divide by d_model, not by d_model - 1": gamma * z / (squares + 1e-5).sqrt() + beta}
@@ -69,11 +85,16 @@ def block(norm, FeedForward, Block):
     wrong["add to x, not to norm(x)"] = (s := m(y - x + n(x))) + f(s)
     expect(block(x, CAUSAL), y + f(m(y)), "Block", wrong)
     expect(block.train()(x), x, "dropout of both outputs, p = 1")
-    expect([a.dropout.p, n is m], [1.0, False], "the weights' dropout, one norm for both")
+    expect([a.dropout.p, n is m], [1.0, False], "p of attention's dropout, one norm for both")
 
 
 def positions(sinusoids, Embed):
-    """Four positions in eight dimensions, and two sequences of three tokens."""
+    """Four positions in eight dimensions, and two sequences of three tokens.
+
+    sinusoids: positions from 0; one frequency for a sine and the cosine beside it; arange(0,
+    d_model, 2), which is 2i already; 10_000 to a negative power. Embed: register_buffer, its
+    first ids.shape[1] rows; the embedding as it is; dropout of the sum
+    """
     right, more = sinusoidal_positions(4, 8), sinusoidal_positions(4, 16)
     expect(sinusoids(4, 8), right, "sinusoids", {"the exponent is -2i / d_model": more[:, :8]})
     embed, ids = Embed(4, 8, 1.0).eval(), torch.tensor([[3, 1, 1], [0, 2, 3]])
@@ -88,7 +109,13 @@ def _through(model, ids, *given):
 
 
 def decoder(Encoder, DecoderBlock, Decoder):
-    """Two layers each, a memory with padding, and causality."""
+    """Two layers each, a memory with padding, and causality.
+
+    Encoder: each layer reads the result of the one before; mask, no causal one; final_norm once.
+    DecoderBlock: cross-attention between the two others, of cross_norm(x) to memory, with
+    memory_mask, added to x. Decoder: causal_mask of ids' length, then memory_mask; logits of all
+    positions
+    """
     encoder, decoder = (_large(kind(7, 8, 2, 12, 2)) for kind in (Encoder, Decoder))
     ids, (x, memory) = torch.randint(7, (2, 3)), torch.randn(2, 2, 4, 8)
     b, few, three = _large(DecoderBlock(8, 2, 12, 1.0)), REAL[..., :3], CAUSAL[:3, :3]
@@ -100,19 +127,25 @@ def decoder(Encoder, DecoderBlock, Decoder):
     expect(b(x, memory, CAUSAL, REAL), wrong.pop(""), "DecoderBlock", wrong)
     expect(b.train()(x, memory), x, "dropout of all three outputs, p = 1")
     expect(encoder(ids, few), _through(encoder, ids, few), "Encoder: blocks with mask, final norm")
-    masks = {"": (three, REAL), "causal attention": (None, REAL), "pass memory_mask": (three,)}
+    masks = {"": (three, REAL), "pass causal_mask": (None, REAL), "pass memory_mask": (three,)}
     wrong = {s: decoder.logits(_through(decoder, ids, memory, *m)) for s, m in masks.items()}
     expect(decoder(ids, memory, REAL), wrong.pop(""), "Decoder: final norm, logits", wrong)
     decoder.causal = False
-    expect(decoder(ids, memory, REAL), wrong["causal attention"], "causal = False")
+    expect(decoder(ids, memory, REAL), wrong["pass causal_mask"], "causal = False")
 
 
 def whole(Transformer, loss_of):
-    """A source with and without padding, greedy decoding, and known losses."""
+    """A source with and without padding, greedy decoding, and known losses.
+
+    mask (B, 1, 1, S); all of target decoded; generate: START (B, 1); length times argmax at the
+    last token written, appended, without a stop; loss_of: the model reads target[:, :-1]; its
+    logits, not probabilities; ignore_index=PAD; one mean over all sequences' tokens
+    """
     model = _large(Transformer(7, d_model=8, n_heads=2, d_ff=10, n_layers=1))
     source, target = torch.tensor([[[3, 4, 2, 0], [5, 2, 0, 0]], [[1, 5, 4, 2], [1, 6, 2, 0]]])
     masks = {"": (REAL, REAL), "the mask is true where not PAD": (~REAL, ~REAL)}
-    masks |= {"hide padding from cross-attention": (REAL, None), "from the encoder": (None, REAL)}
+    masks["hide padding from cross-attention"] = REAL, None
+    masks["hide padding from the encoder"] = None, REAL
     wrong = {s: model.decoder(target, model.encoder(source, m), n) for s, (m, n) in masks.items()}
     expect(model(source, target), wrong.pop(""), "padded sources", wrong)
     rows = torch.tensor([[0], [2]])  # the next token depends on the row and on all tokens before
@@ -123,7 +156,8 @@ def whole(Transformer, loss_of):
     table, after = torch.randn(7, 7), target[:, 1:]
     logits = table[target[:, :-1]].mT
     each = cross_entropy(logits, after, ignore_index=0, reduction="none")
-    wrong = {"padding has no loss": cross_entropy(logits, after), "count real tokens": each.mean()}
+    wrong = {"padding has no loss": cross_entropy(logits, after)}
+    wrong["divide by the number of real tokens"] = each.mean()
     wrong["the target is the next token"] = cross_entropy(logits, target[:, :-1])
     got = loss_of(lambda _, ids: table[ids], source, target)
     expect(got, each.sum() / 5, "two targets", wrong)

@@ -29,6 +29,12 @@ MISTAKES = [
     ("causal", "(length, length, dtype=torch.bool", "(length, length", "a mask is boolean"),
     ("causal", HIDDEN, "scores = scores.tril()", "minus infinity"),
     ("causal", WEIGHTS, "self.weights = scores.softmax(-1).tril()", "before the softmax"),
+    (
+        "causal",
+        WEIGHTS,
+        WEIGHTS.replace("self.weights", "weights = self.kept"),
+        "'CausalAttention' object has no attribute 'weights'",
+    ),
     ("multi_head", SPLIT, "x.reshape(len(x), self.n_heads, x.shape[1], -1)", "heads first"),
     ("multi_head", "math.sqrt(d_model // n_heads)", "math.sqrt(d_model)", "d_model / n_heads"),
     ("multi_head", "masked_fill(~mask", "masked_fill(mask", "what is false in the mask"),
