@@ -18,7 +18,7 @@ def _bert():
 def _check_free(model, right, where):
     for module in model.modules():
         assert "requires_grad" not in vars(module), (
-            "on a module = does nothing: call requires_grad_"
+            "on a module, requires_grad = does nothing: call requires_grad_"
         )
     free = {name for name, w in model.named_parameters() if w.requires_grad}
     for names, what in ((free - {*right}, "frozen"), ({*right} - free, "free")):
@@ -26,7 +26,12 @@ def _check_free(model, right, where):
 
 
 def classifier(Classifier):
-    """Two sentences, of two real tokens and of five."""
+    """Two sentences, of two real tokens and of five.
+
+    real: torch.arange(T) < lengths[:, None], not <=, nor ids != 0, with [CLS] and [SEP];
+    real[..., None] times states; the sum over dimension 1 alone, divided by lengths[:, None]; a
+    tensor (B, d_model), no list; logits as they are
+    """
     body, ids, lengths = _bert(), torch.randint(7, (2, 5)), torch.tensor([2, 5])
     model, states, blind = Classifier(body, 3), body(ids, lengths=lengths), body(ids)
     real = (torch.arange(5) < lengths[:, None])[..., None]
@@ -39,12 +44,18 @@ def classifier(Classifier):
         "hand lengths to the body": (blind * real).sum(1) / lengths[:, None],
     }
     expect(model.vectors(ids, lengths), right, "two real tokens and five", wrong)
+    assert model.vectors(ids, lengths).grad_fn, "the body is trained, too: no detach or no_grad"
     assert getattr(model.head, "bias", None) is not None, "head is one nn.Linear, with a bias"
     expect(model(ids, lengths), model.head(right), "the logits, without softmax")
 
 
 def train(train, Classifier):
-    """Twenty steps on ten sentences in batches of three, the last one of one."""
+    """Twenty steps on ten sentences in batches of three, the last one of one.
+
+    torch.manual_seed(seed), then at once randperm; AdamW of all free weights; n, the number of
+    all steps, and n // 10; s, which counts from 0 through all epochs; lr * factor(s), of the lr
+    given, before each step; one clip_grad_norm_ of all weights together
+    """
     start, ids, labels = Classifier(_bert(), 3), torch.randint(7, (10, 4)), torch.randint(3, (10,))
     nn.init.normal_(start.head.weight, std=3.0)
     torch.manual_seed(3)
@@ -64,9 +75,8 @@ def train(train, Classifier):
 
     got = train(model := copy.deepcopy(start).eval(), ids, labels + 1, labels, 0.01, 5, 3, 3)
     assert model.training, "call model.train(): dropout is on"
-    expect(
-        isinstance(got, list) and len(got), 20, "a list: one loss a step, small last batches too"
-    )
+    length = len(got) if isinstance(got, list) else got
+    expect(length, 20, "a list: one loss a step, small last batches too")
     wrong = {
         "clip the norm of the gradient to 1, between backward and step": {"limit": torch.inf},
         "warm up for a tenth of the steps": {"rate": warmup_linear(0, 20)},
@@ -82,15 +92,21 @@ def train(train, Classifier):
 
 
 def lora_linear(LoRALinear):
-    """The output at the start, the size of A, and a random B."""
+    """The output at the start, the size of A, and a random B.
+
+    torch.randn for A, divided by math.sqrt(n_in), where linear.weight is (n_out, n_in); as
+    vectors are rows of x, both matrices transposed, A first; the sum with self.linear(x), weight
+    and bias, neither of which changes
+    """
     linear, x = nn.Linear(4, 3), torch.randn(2, 5, 4)
     layer, old = LoRALinear(linear, 2), linear(x)
     assert layer.linear is linear, "keep the old layer as it was given: self.linear = linear"
     assert {"A", "B"} <= {*layer._parameters}, "A and B are an nn.Parameter each"
     expect([*layer.A.shape, *layer.B.shape], [2, 4, 3, 2], "A (rank, n_in) and B (n_out, rank)")
-    assert layer.A.any(), "with A = 0 and B = 0 nothing is learned: A is random, B alone is zero"
+    assert layer.A.any(), "A is random, B alone is zero: with A = B = 0 nothing is learned"
     assert not layer.B.any(), "start B at zero, or training does not start from the old layer"
-    size, wrong = LoRALinear(nn.Linear(400, 3), 200).A.std().item(), {"divide A by the root": 1.0}
+    size = LoRALinear(nn.Linear(400, 3), 200).A.std().item()
+    wrong = {"divide A by the root of n_in": 1.0}
     expect(size, 0.05, "standard deviation of A with n_in = 400", wrong, 0.01)
     nn.init.normal_(layer.B)
     change = x @ layer.A.T @ layer.B.T
@@ -99,7 +115,13 @@ def lora_linear(LoRALinear):
 
 
 def frozen(train_last, add_lora, Classifier, LoRALinear):
-    """A BERT of three layers, with the last one free, and with LoRA."""
+    """A BERT of three layers, with the last one free, and with LoRA.
+
+    both return the model; replace: named_children(); where child is an nn.Linear, setattr of
+    module, with a new LoRALinear of this rank; else replace(child, rank), so that no LoRALinear
+    is entered; called with the encoder, whose layers have attention and feed-forward network,
+    without pooler and head
+    """
     start, ids, lengths = Classifier(_bert(), 2), torch.randint(7, (2, 5)), torch.tensor([2, 5])
     names, head = [name for name, _ in start.named_parameters()], ["head.weight", "head.bias"]
     for n, layers in ((1, "2"), (2, "12")):
@@ -119,12 +141,18 @@ def frozen(train_last, add_lora, Classifier, LoRALinear):
 
 
 def merge(merge, LoRALinear):
-    """A layer inside another module, with a random B."""
+    """A layer inside another module, with a random B.
+
+    child.B @ child.A, in this order, added once, with +=, to the data of child.linear.weight; for
+    each child that is a LoRALinear, at any depth; then child.linear set in its place, by its name
+    """
     model = nn.Sequential(nn.Sequential(layer := LoRALinear(nn.Linear(3, 3), 2)))
     nn.init.normal_(layer.B)
     W, change = layer.linear.weight.clone(), layer.B @ layer.A
     merge(model)
-    assert model[0][0] is layer.linear, "put back child.linear of each LoRALinear, at any depth"
+    assert model[0][0] is layer.linear, (
+        "put back child.linear where child is a LoRALinear, at any depth"
+    )
     wrong = {"add B @ A to the matrix, it does not replace it": change}
     wrong["add B @ A, which has the form of W, not its transpose"] = W + change.T
     expect(layer.linear.weight, W + change, "the merged matrix", wrong)

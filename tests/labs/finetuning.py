@@ -22,6 +22,7 @@ MISTAKES = [
     ),
     ("classifier", MEAN, "return states[:, 0]", "not the first state"),
     ("classifier", "self.body(ids, lengths=lengths)", "self.body(ids)", "hand lengths to the body"),
+    ("classifier", MEAN, MEAN.replace("states", "states.detach()"), "no detach"),
     ("classifier", "d_model, n_classes)", "d_model, n_classes, bias=False)", "with a bias"),
     ("classifier", LOGITS, f"{LOGITS}.softmax(1)", "without softmax"),
     ("train", "in model.train().parameters()", "in model.parameters()", "dropout is on"),
