@@ -144,7 +144,7 @@ class Converter:
     may go on for several cells.
     """
 
-    def __init__(self, book: Book, words: Mapping[str, str]) -> None:
+    def __init__(self, book: Book, words: Mapping[str, str] = {}) -> None:
         self.book = book
         self.words = words
         self.solution: str | None = None

@@ -392,9 +392,8 @@ def downloads() -> str:
             names = [*names[:2], "…", names[-1]]
         shown = f"`{folder}/`: {', '.join(names)}"
         places = [f"[{urlsplit(url).hostname}]({url.split('#')[0]})" for url in urls]
-        lines.append(
-            f"| {shown} | {size:.0f} | {', '.join(places).replace('{name}', next(iter(kind['files'])))} |"
-        )
+        links = ", ".join(places).replace("{name}", next(iter(kind["files"])))
+        lines.append(f"| {shown} | {size:.0f} | {links} |")
     return "\n".join(lines)
 
 

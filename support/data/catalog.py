@@ -2,9 +2,9 @@
 
 `catalog.json` lists them in kinds; the names of a kind's files take the place of {name} in its path
 and in its addresses, which are tried in turn; {hub} is the variable HF_ENDPOINT, or Hugging Face. A
-new data set is a new kind there, and in `datasets.py` the function that reads it; `python -m tools.check_mirrors --only FOLDER` downloads
-each file from each address. The checksums of AG News' train file and of the GloVe vectors are
-published ones; all others were computed from the files.
+new data set is a new kind there, and in `datasets.py` the function that reads it; `python -m
+tools.check_mirrors --only FOLDER` downloads each file from each address. The checksums of AG News'
+train file and of the GloVe vectors are published ones; all others were computed from the files.
 """
 
 from __future__ import annotations
