@@ -76,7 +76,7 @@ PAGES := tests/test_pages.py tests/test_editions.py tests/test_folds.py tests/te
 
 .NOTPARALLEL:
 .PHONY: help setup-book setup setup-dev setup-bench book book-zh chinese slides archive check print translate colab colab-test test lint \
-	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab labs exports speedrun bench format lock clean
+	sizes unit notebooks pages release test-all exhaustive again test-torchtext parity run pretrain lab labs exam exports speedrun bench format lock clean
 
 help: ## Say what each target does (this list)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -190,6 +190,9 @@ lab: setup ## Open the notebooks in JupyterLab, as copies of your own in my_note
 
 labs: setup-dev ## The labs below _build/labs/: blank, solved, and for nbgrader and Otter
 	@$(RUN) tools.labs make
+
+exam: setup-dev ## An exam and its answer sheet, as notebooks and PDFs, in _build/exam/: ARGS="--seed 7 --weeks 1-5"
+	@$(RUN) tools.exam $(ARGS)
 
 exports: setup-dev ## nbgrader and Otter grade each lab, solved and blank (installs them): ARGS="bpe gpt"
 	@$(RUN) tools.exports $(ARGS)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from pypdf import PdfWriter
 from pypdf.generic import NameObject, TextStringObject
 
@@ -63,11 +63,29 @@ def pages(solutions: bool) -> list[str]:
     return [name for name in files(contents) if solutions or not name.startswith("solutions/")]
 
 
-def pdf(tab: Page, name: str, path: Path, *, first: int = 1, solutions: bool = False) -> int:
-    """Print a page of the book, numbered from `first` on, and return how many sheets it has."""
-    tab.goto((HTML / f"{name}.html").as_uri())
+def chromium(playwright: Playwright) -> Browser:
+    """Start the browser: one of the machine's, else Playwright's own."""
+    executable = next(filter(None, map(shutil.which, BROWSERS.split())), None)
+    return playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
+
+
+def pdf(
+    tab: Page,
+    name: str,
+    path: Path,
+    *,
+    first: int = 1,
+    solutions: bool = False,
+    folder: Path | None = None,
+) -> int:
+    """Print a page of the book, or of `folder`, and return how many sheets it has.
+
+    They are numbered from `first` on.
+    """
+    folder = folder or HTML
+    tab.goto((folder / f"{name}.html").as_uri())
     published = address.pages(address.repository())
-    tab.evaluate(READY, [f"{HTML.as_uri()}/", published, first, solutions])
+    tab.evaluate(READY, [f"{folder.as_uri()}/", published, first, solutions])
     path.parent.mkdir(parents=True, exist_ok=True)
     tab.pdf(path=path, prefer_css_page_size=True, outline=True, tagged=True)
     tab.emulate_media(media="print")
@@ -114,10 +132,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not (HTML / "index.html").exists():
         parser.error("the book is not built: run `make book` first, or `make book-zh`")
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # Chromium's files count their parts short
-    executable = next(filter(None, map(shutil.which, BROWSERS.split())), None)
     names = options.pages or pages(options.solutions)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
+        browser = chromium(playwright)
         for folder in [f for f in EDITIONS if (HTML / f / "index.html").exists()]:
             tab = browser.new_page()
             edition(tab, folder, names, whole=not options.pages, solutions=options.solutions)
