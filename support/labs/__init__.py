@@ -105,6 +105,12 @@ def expect(
     if equal(got, right, atol):
         return
     named = next((name for name, wrong in (mistakes or {}).items() if equal(got, wrong, atol)), "")
+    try:
+        while brief(got) == brief(right):  # go to the first entry that differs
+            i = next(i for i in range(len(right)) if not equal(got[i], right[i], atol))
+            got, right, where = got[i], right[i], f"{where} [{i}]"
+    except (LookupError, StopIteration, TypeError):  # other lengths, or no list
+        pass
     compared = f"{where}: expected {brief(right)}, got {brief(got)}"
     if named:
         raise AssertionError(f"{named} ({compared})")
@@ -137,6 +143,7 @@ def brief(value: Any) -> str:
         text = text if value.dim() < 2 else f"{tuple(value.shape)}: {text}"
     else:
         text = f"{value:.5g}" if isinstance(value, float) else " ".join(repr(value).split())
+        text = re.sub(r", grad_fn=<\w+>", "", text)
     return text if len(text) <= 90 else f"{text[:87]}…"
 
 
