@@ -1,5 +1,6 @@
 """The lab on word2vec."""
 
+from itertools import cycle
 from random import Random
 from unittest.mock import Mock, patch
 
@@ -12,7 +13,11 @@ from support.text.vocab import Vocab
 
 
 def windows(windows):
-    """Both ends of a sentence, windows longer than it, words that occur twice."""
+    """Both ends of a sentence, windows longer than it, words that occur twice.
+
+    one (center, list of neighbors) for each position i: the slices before and after i; remove() and
+    index() take the first equal word, and pop(size) a wrong one near the start
+    """
     wrong = {
         "begin at max(0, i - size): -1 is the last word": "a:bca b:cab c:ab a:abcb b:bca",
         "the window reaches up to i + 1 + size": "a:bc b:aca c:abab a:abcb b:bca",
@@ -23,25 +28,37 @@ def windows(windows):
 
 
 def subsampling(keep_probabilities, subsampled_rows):
-    """Words that are always kept, never, and sometimes; a reach of 1, drawn from 1 to 5."""
+    """Words that are kept, dropped, and sometimes kept; a reach of 1 and of 5, in turn.
+
+    f is counts / counts.sum(); in each sentence, first one random.random() for each occurrence of
+    a word, then windows over what is left; each center draws one reach for both sides by
+    random.randint(1, size); rows are (center, list of words)
+    """
     ratio = 0.01 / torch.tensor([0.9, 0.05, 0.045, 0.005])
     wrong = {"a probability is at most 1": ratio.sqrt(), "take the square root": ratio.clamp(max=1)}
     got = keep_probabilities(np.array([900, 50, 45, 5]), 0.01)
     expect(got, ratio.sqrt().clamp(max=1), "counts 900, 50, 45, 5, t = 0.01", wrong)
-    world = {"sentences": [[0, 1, 2, 3], [2]], "random": Mock(random=lambda: 0.5, randint=min)}
+    reaches, keep = cycle([min, max]), np.array([0.6, 0.3, 0.45, 0.6, 0.6])
+    draws = {"random": cycle([0.4, 0.5]).__next__, "randint": lambda *ends: next(reaches)(ends)}
+    world = {"sentences": [[0, 1, 2, 3, 4], [2, 3]], "random": Mock(spec=[*draws], **draws)}
     with patch.dict(subsampled_rows.__globals__, world):
-        got = [(center, [*near]) for center, near in subsampled_rows(np.array([1, 0, 1, 0.6]), 5)]
-    right = [(0, [2]), (2, [0, 3]), (3, [2])]
+        got = [*subsampled_rows(keep, 5)]
+    right = [(0, [2]), (2, [0, 3, 4]), (3, [2, 4]), (4, [0, 2, 3])]
     wrong = {
-        "remove words before the windows are formed": [(2, [3]), (3, [2])],
-        "draw the reach of each window": [(0, [2, 3]), (2, [0, 3]), (3, [0, 2])],
-        "leave out centers that have no context word": [*right, (2, [])],
+        "remove words before the windows are formed": right[1:],
+        "draw the reach of each window": [(0, [2, 3, 4]), right[1], (3, [0, 2, 4]), right[3]],
+        "leave out centers that have no context word": [*right, (3, [])],
     }
-    expect(got, right, "[[0, 1, 2, 3], [2]], keep = 1, 0, 1, 0.6, all draws 0.5 and 1", wrong)
+    expect(got, right, f"{world['sentences']}, keep = {keep}, draws 0.4, 0.5, … and 1, 5, …", wrong)
 
 
 def skip_gram(SkipGram):
-    """The scores with weights set by hand, and the start."""
+    """The scores with weights set by hand, and the start.
+
+    the rows of self.center for `centers`, times the transposed weight of self.context, for all
+    words; scores, no softmax; initialize both weights in place by nn.init: center with
+    std=0.01, context with zeros
+    """
     model, ids = SkipGram(3, 2), torch.tensor([2, 0])
     v, u = torch.tensor([[[1.0, 2], [3, -1], [0, 2]], [[2.0, 1], [1, 1], [-1, 0]]])
     model.center.weight.data, model.context.weight.data = v, u
@@ -54,7 +71,12 @@ def skip_gram(SkipGram):
 
 
 def noise(running_sums, draw_noise):
-    """Four words, 4,000 draws, and true words that must not be drawn."""
+    """Four words, 4,000 draws, and true words that must not be drawn.
+
+    first the power, then the sums, not divided; random.choices over range(len(vocab)) with
+    cum_weights=cumulative and k=2 * n; keep a list, in which a word may come several times, not a
+    set; return only the first n of what is left
+    """
     sums, wrong = [27.0, 35.0, 36.0, 37.0], {"take the power of 0.75": [81, 97, 98, 99]}
     expect([*running_sums(np.array([81, 16, 1, 1]))], sums, "counts 81, 16, 1, 1", wrong)
     world = {"vocab": range(4), "cumulative": sums, "random": Random(0)}
@@ -68,43 +90,59 @@ def noise(running_sums, draw_noise):
 
 
 def pad(pad):
-    """Rows of three lengths, one with too little noise, and a true word with the id 0."""
-    rows, noise = [(7, [3, 5]), (8, [0]), (4, [1])], {3: [9, 2, 6, 9], 0: [6, 2], 1: []}
+    """Rows of three lengths, two with too little noise, and a true word with the id 0.
+
+    one call a row, draw_noise(context, noise_words * len(context)), with the context words alone;
+    it may return fewer; the mask is 1 for all that came; zeros up to the longest row of this batch
+    """
+    rows, noise = [(7, [3, 5]), (8, [0]), (4, [1])], {3: [9, 2, 6], 0: [6, 2], 1: []}
     with patch.dict(pad.__globals__, draw_noise=lambda near, n: noise[near[0]][:n]):
         centers, candidates, labels, mask = pad(rows, 2)
     expect(centers, torch.tensor([7, 8, 4]), "the centers")
-    words = torch.tensor([[3, 5, 9, 2, 6, 9], [0, 6, 2, 0, 0, 0], [1, 0, 0, 0, 0, 0]])
+    words = torch.tensor([[3, 5, 9, 2, 6], [0, 6, 2, 0, 0], [1, 0, 0, 0, 0]])
     wrong = {"draw noise_words for each context word": words[:, :4]}
     expect(candidates, words, "the candidates, noise_words=2", wrong)
-    true, real = (torch.arange(6) < torch.tensor(n)[:, None] for n in ((2, 1, 1), (6, 3, 1)))
+    true, real = (torch.arange(5) < torch.tensor(n)[:, None] for n in ((2, 1, 1), (5, 3, 1)))
+    assert candidates.dtype == torch.int64, "candidates are ids: a tensor of integers"
     assert labels.is_floating_point(), "labels are numbers with a point, 0.0 and 1.0: use float()"
     expect(labels, true, "the labels", {"the label of a noise word is 0": real})
     wrong = {"make the mask from the lengths": words != 0, "noise words are real": true}
     expect(mask, real, "the mask", wrong)
+    assert rows[0][1] == [3, 5], "rows must stay as they are: make new lists, without += or extend"
 
 
 def negative_sampling(NegativeSkipGram):
-    """Padding, random weights, and scores of 1000."""
+    """Padding, random weights, and scores of 1000.
+
+    a dot product of each candidate with its own center; one sum over all real entries, true words
+    and noise, divided once by labels.sum(): not by rows or entries, no mean of each row or kind;
+    the mask times the losses, not times the scores
+    """
     model, (v, u) = NegativeSkipGram(6, 2), torch.randn(2, 6, 2)
-    model.center.weight.data, model.context.weight.data = v, u
-    centers, candidates = torch.tensor([1, 3]), torch.tensor([[0, 2, 4, 5], [3, 1, 0, 0]])
-    labels, mask = torch.tensor([[[1.0, 1, 0, 0], [1, 0, 0, 0]], [[1, 1, 1, 1], [1, 1, 0, 0]]])
-    right = (v[centers][:, None] * u[candidates]).sum(2)
-    wrong = {"candidates are in self.context": (v[centers][:, None] * v[candidates]).sum(2)}
-    expect(model(centers, candidates).detach(), right, "scores of four candidates", wrong)
-    each = F.binary_cross_entropy_with_logits(right, labels, reduction="none")
-    right = (each * mask).sum() / 3
-    wrong = {"padding has no loss": each.sum() / 3, "divide by the true pairs": right / 2}
-    got = model.loss(centers, candidates, labels, mask).detach()
-    expect(got, right, "the loss of three true pairs, three noise words", wrong)
-    model.center.weight.data *= 1000
-    assert model.loss(centers, candidates, labels, mask).isfinite(), "large scores: use logsigmoid"
+    centers, candidates = torch.tensor([1, 3]), torch.tensor([[0, 2, 4, 5], [3, 1, 2, 0]])
+    labels, mask = torch.tensor([[[1.0, 1, 0, 0], [1, 0, 0, 0]], [[1, 1, 1, 1], [1, 1, 1, 0]]])
+    model.context.weight.data, center = u, v[centers][:, None]
+    for scale, where in (1, "three true pairs, four noise words"), (1000, "scores times 1000"):
+        model.center.weight.data = scale * v
+        right = scale * (center * u[candidates]).sum(2)
+        wrong = {"candidates are in self.context": scale * (center * v[candidates]).sum(2)}
+        expect(model(centers, candidates).detach(), right, "scores of four candidates", wrong)
+        each = F.binary_cross_entropy_with_logits(right, labels, reduction="none")
+        right, got = (each * mask).sum() / 3, model.loss(centers, candidates, labels, mask).detach()
+        wrong = {"padding has no loss": each.sum() / 3, "divide by the true pairs": right * 3 / 7}
+        wrong["large scores: use logsigmoid"] = got if scale > 1 else None
+        expect(got, right, f"the loss of {where}", wrong)
 
 
 def analogy(analogy):
-    """Seven words on a plane, vectors of different lengths."""
+    """Seven words on a plane, vectors of different lengths.
+
+    scale the rows of table, dim=1, into a new tensor, before all sums and products; the words of
+    the question get -inf, not 0; return the word, by vocab.lookup_token(int(…))
+    """
     words = dict(a=(1, 0), b=(0, 2), c=(3, 0), right=(1, 4), far=(9, 9), back=(2, -1), no_c=(-1, 1))
-    wrong = {"b is no answer": "b", "scale to length 1": "far", "take b minus a": "back"}
-    with patch.dict(analogy.__globals__, vocab=Vocab(words)):
-        got = analogy(torch.tensor([*words.values()]) * 1.0, "a", "b", "c")
-    expect(got, "right", f"a : b = c : ?, with {words}", wrong)
+    wrong = {"b is no answer": "b", "scale each row to length 1": "far", "take b minus a": "back"}
+    for asked, right in (words, "right"), ({k: words[k] for k in "abc"} | {"low": (1, -4)}, "low"):
+        with patch.dict(analogy.__globals__, vocab=Vocab(asked)):
+            got = analogy(torch.tensor([*asked.values()]).double().requires_grad_(), *"abc")
+        expect(got, right, f"a : b = c : ?, with {asked}", wrong)

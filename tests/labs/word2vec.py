@@ -9,6 +9,9 @@ AFTER = """j = sentence.index(center)
 ROOT = "np.sqrt(threshold / fraction)"
 ZERO = "        nn.init.zeros_(self.context.weight)\n"
 LOSS = "(each * mask).sum() / labels.sum()"
+KINDS = (
+    "(each * labels).sum() / labels.sum() + (each * (mask - labels)).sum() / (mask - labels).sum()"
+)
 BCE = 'F.binary_cross_entropy_with_logits(scores, labels, reduction="none")'
 NAIVE = "-torch.where(labels > 0, scores.sigmoid(), 1 - scores.sigmoid()).log()"
 
@@ -25,9 +28,10 @@ MISTAKES = [
     ("subsampling", f"np.minimum(1, {ROOT})", ROOT, "at most 1"),
     ("subsampling", ROOT, "threshold / fraction", "take the square root"),
     ("subsampling", "            if context:\n", "            if 1:\n", "no context word"),
-    ("subsampling", "< keep[word]]", ">= keep[word]]", "all draws 0.5 and 1: expected"),
+    ("subsampling", "< keep[word]]", ">= keep[word]]", "and 1, 5, …: expected"),
     ("subsampling", "reach = random.randint(1, size)", "reach = size", "draw the reach"),
     ("subsampling", KEPT, AFTER, "before the windows are formed"),
+    ("subsampling", "randint(1, size)", "randrange(1, size)", "Look at: f is counts"),
     (
         "skip_gram",
         "nn.init.normal_(self.center.weight, std=0.01)",
@@ -51,10 +55,11 @@ MISTAKES = [
     ("pad", "[near + extra for", "[near.extend(extra) or near for", "the label of a noise word"),
     ("negative_sampling", LOSS, "each.sum() / labels.sum()", "padding has no loss"),
     ("negative_sampling", LOSS, "(each * mask).sum() / mask.sum()", "divide by the true pairs"),
-    ("negative_sampling", LOSS, "(each * mask).sum(1).mean()", "noise words: expected"),
+    ("negative_sampling", LOSS, "(each * mask).sum(1).mean()", "four noise words: expected"),
+    ("negative_sampling", LOSS, KINDS, "divided once by labels.sum()"),
     ("negative_sampling", "self.context(candidates)", "self.center(candidates)", "in self.context"),
     ("negative_sampling", BCE, NAIVE, "large scores: use logsigmoid"),
     ("analogy", "    similar[[a, b, c]] = -torch.inf\n", "", "no answer"),
-    ("analogy", "F.normalize(table.detach(), dim=1)", "table.detach()", "length 1"),
+    ("analogy", "F.normalize(table.detach(), dim=1)", "table.detach()", "each row to length 1"),
     ("analogy", "(unit[b] - unit[a] + unit[c])", "(unit[a] - unit[b] + unit[c])", "b minus a"),
 ]
