@@ -7,29 +7,44 @@ from support.labs import expect
 
 
 def count(count):
-    """A window of two, a longer sentence, a word twice in a window, and two sentences."""
-    right = {"ab": 3.0, "ba": 3.0, "aa": 1.0, "bb": 1.0}
+    """A window of two, a longer sentence, a word twice in a window, and two sentences.
+
+    1/distance once to (word, other) and once to (other, word), also where both are one word;
+    distance from 1; positions from enumerate, not from index(); one dictionary whose keys are
+    pairs, without entries of 0; no pairs across sentences
+    """
+    right = {"ab": 3.0, "ba": 3.0, "bb": 2.0}
     wrong = {
-        "count each pair in both directions": {"ab": 2.0, "ba": 1.0, "aa": 0.5, "bb": 0.5},
-        "a pair at distance d counts 1/d, not 1": right | {"aa": 2.0, "bb": 2.0},
-        "the window reaches words at distance window, too": {"ab": 3.0, "ba": 3.0},
-        "add up the counts of all occurrences": {"ab": 1.0, "ba": 1.0, "aa": 0.5, "bb": 0.5},
+        "count each pair in both directions": {"ab": 1.5, "ba": 1.5, "bb": 1.0},
+        "a pair at distance d counts 1/d, not 1": {"ab": 4.0, "ba": 4.0, "bb": 2.0},
+        "the window reaches words at distance window, too": {"ab": 2.0, "ba": 2.0, "bb": 2.0},
+        "add up the counts of all occurrences": {"ab": 1.0, "ba": 1.0, "bb": 1.0},
+        "a word that meets itself counts in both directions, too": right | {"bb": 1.0},
     }
-    got = {a + b: n for (a, b), n in count([["a", "b", "a", "b"], ["b"]], 2).items()}
-    expect(got, right, "[a b a b], [b], window 2", wrong)
+    got = {a + b: n for (a, b), n in count([["a", "b", "b", "a"], ["b"]], 2).items()}
+    expect(got, right, "[a b b a], [b], window 2", wrong)
 
 
 def ratio(probability_ratio):
-    """Two words of different frequency."""
+    """Two words of different frequency.
+
+    P(k | a) is x[a, k] by the sum of x[a, …] over all words, P(k | b) is x[b, k] by the sum of
+    x[b, …]; P(k | a) is divided by P(k | b)
+    """
     x = {("ice", "solid"): 2.0, ("ice", "gas"): 0.5, ("steam", "solid"): 1.0, ("steam", "gas"): 7.0}
     x |= {(b, a): n for (a, b), n in x.items()}
-    wrong = {"divide by the sum of its word's counts": 2.0, "k counts in the sum": 28.0}
+    wrong = {"divide x[a, k] by the sum of all x[a, …], also b": 2.0, "k counts in the sum": 28.0}
     got = float(probability_ratio(x, "solid", "ice", "steam"))
     expect(got, 6.4, "solid with ice (2 of 2.5) and with steam (1 of 8)", wrong)
 
 
 def weights(f, weighted_loss):
-    """Counts below, at and above x_max, and four pairs."""
+    """Counts below, at and above x_max, and four pairs.
+
+    f: clamp(max=1), for tensors; weighted_loss: predicted is a logarithm already, x is not; the
+    argument weight, as it is, times the squared error, pair by pair; then the mean over the number
+    of pairs, a tensor, no item()
+    """
     x = torch.tensor([2.0, 1 / 3, 7 / 6, 3])
     weight = (x / 2).clamp(max=1) ** 0.75
     wrong = {"at most 1": (x / 2) ** 0.75, "first divide by x_max": (x**0.75 / 2).clamp(max=1)}
@@ -37,19 +52,25 @@ def weights(f, weighted_loss):
     predicted = torch.tensor([0.0, 1, -2, 0.5])
     each = weight * (predicted - x.log()) ** 2
     wrong = {"predict log x": (weight * (predicted - x) ** 2).mean(), "take the mean": each.sum()}
-    expect(weighted_loss(predicted, x, weight), each.mean(), "the loss of four pairs", wrong)
+    expect(weighted_loss(predicted, x, weight).detach(), each.mean(), "the loss of 4 pairs", wrong)
 
 
 def model(GloVe):
-    """Random weights, pairs in which a word is center and context, and the start."""
+    """Random weights, pairs in which a word is center and context, and the start.
+
+    v_i times u_j, summed over the dimensions only, dim=-1; plus center_bias[i] and
+    context_bias[j]; two biases, each an nn.Parameter of its own, shape (vocab_size,)
+    """
     model, (i, j) = GloVe(3, 2), torch.tensor([[0, 2, 1, 1], [1, 0, 1, 2]])
     (v, u), (b, c) = torch.randn(2, 3, 2), torch.randn(2, 3)
     model.center.weight.data, model.context.weight.data = v, u
-    model.center_bias.data, model.context_bias.data = b, c
+    for name, value in ("center_bias", b), ("context_bias", c):
+        model.get_parameter(name).data.copy_(value)
     wrong = {
         "add both biases": (v[i] * u[j]).sum(1) + b[i],
         "one prediction for each pair, not for all combinations": v[i] @ u[j].T + b[i] + c[j],
         "context words have vectors of their own": (v[i] * v[j]).sum(1) + b[i] + c[j],
+        "each bias has memory of its own: use two tensors": (v[i] * u[j]).sum(1) + c[i] + c[j],
     }
     expect(model(i, j).detach(), (v[i] * u[j]).sum(1) + b[i] + c[j], "four pairs", wrong)
     new = GloVe(400, 20)
@@ -60,16 +81,25 @@ def model(GloVe):
 
 
 def chance(GloVeFromChance):
-    """Three words whose row sums are 2, 8 and 30."""
+    """Three words whose row sums are 2, 8 and 30.
+
+    n is the sum of all row sums, not the number of words; only log n is halved; copy the values
+    into both biases, which stay parameters: .data.copy_(…)
+    """
     sums = torch.tensor([2.0, 8, 30])
     model, log_n = GloVeFromChance(sums, 2), sums.sum().log()
     wrong = {"halve log n": sums.log() - log_n, "initialize both biases": torch.zeros(3)}
     for bias in (model.center_bias, model.context_bias):
         expect(bias.detach(), sums.log() - log_n / 2, "a bias for the row sums 2, 8, 30", wrong)
+    assert len({p.data_ptr() for p in model.parameters()}) == 4, "biases share memory: use clone()"
 
 
 def gradients(f, gradients):
-    """A matrix that is not symmetric, with empty cells."""
+    """A matrix that is not symmetric, with empty cells.
+
+    if the first, v, differs, the error: rows are centers, v @ u.T, and cell i, j has b[i] + c[j],
+    b[:, None] + c, minus log x; then 2 * f(x, x_max) * error, no mean; the order v, u, b, c
+    """
     x = torch.tensor([[0.0, 3, 0.5], [1, 0, 2], [0.2, 0, 4]])
     (v, u), (b, c) = torch.randn(2, 3, 2), torch.randn(2, 3)
     error = v @ u.T + b[:, None] + c - x.clamp(min=0.1).log()
@@ -84,10 +114,16 @@ def gradients(f, gradients):
     assert all(g.isfinite().all() for g in got), "log 0 is -inf: put another number there"
     for i, name in enumerate("vubc"):
         expect(got[i], right[i], f"the gradient of {name}", {w: wrong[w][i] for w in wrong})
+    assert (x == 0).sum() == 3, "x must stay as it is: clone() it"
 
 
 def train(train):
-    """Six pairs: two epochs in one batch, and one in batches of four."""
+    """Six pairs: two epochs in one batch, and one in batches of four.
+
+    pairs has counts, of which weighted_loss takes the logarithms, and finished weights; in each
+    epoch one randperm, which orders all four tensors alike; one Adagrad with lr, made before the
+    epochs; loss.item() for each batch
+    """
     i, x, weight = torch.arange(6), torch.arange(2.0, 8), torch.rand(6)
     asked, after, pairs = [], [], (i, i, x, weight)
 
@@ -104,7 +140,8 @@ def train(train):
     right, stale = (0.1 + 0.1 * g / (1 + g**2).sqrt() for g in (second, 1 + second))
     wrong = {"set the gradients to zero before each backward": stale}
     expect(model.weight[:, 0].detach(), right, "numbers after two steps of AdaGrad", wrong)
-    assert after == [model] * 2, "call after_epoch(model) once in each epoch"
     assert sorted(asked[:6]) == sorted(asked[6:]) == [*range(6)], "visit all pairs in each epoch"
     assert asked[:6] != asked[6:], "visit the pairs in a new random order in each epoch"
-    expect(len(train(model, pairs, 0.1, 1, 4)), 2, "how many losses for batches of 4 and 2 pairs")
+    got = [type(x) for x in train(model, pairs, 0.1, 1, 4, after.append)]
+    expect(got, [float, float], "types of the losses, one for each batch, of 4 and 2 pairs")
+    assert after == [model] * 3, "call after_epoch(model) once in each epoch, after all batches"

@@ -5,6 +5,8 @@ ERROR = "(weight * (predicted - x.log()) ** 2)"
 PRODUCT = "(self.center(i) * self.context(j)).sum(1)"
 INIT = "        nn.init.normal_(self.context.weight, std=0.01)\n"
 CHANCE = "        self.context_bias.data.copy_(chance)  # new\n"
+COPIES = "        self.center_bias.data.copy_(chance)  # new\n" + CHANCE
+SHARED = "        self.center_bias.data = self.context_bias.data = chance\n"
 SLOPES = "slope.sum(1), slope.sum(0)"
 
 MISTAKES = [
@@ -13,10 +15,22 @@ MISTAKES = [
     ("count", "start=1)", "start=2)", "expected {"),
     ("count", "t + 1 + window]", "t + window]", "at distance window, too"),
     ("count", "+= 1 / distance", "= 1 / distance", "add up the counts"),
-    ("ratio", RATIO, "x[a, k] / x[b, k]", "by the sum of its word's counts"),
+    (
+        "count",
+        "x[other, word] +=",
+        "x[other, word] += (word != other) *",
+        "in both directions, too",
+    ),
+    ("ratio", RATIO, "x[a, k] / x[b, k]", "by the sum of all x[a, …]"),
     ("ratio", "if i == word)", "if i == word and _ != k)", "k counts in the sum"),
     ("weights", F, "(x / x_max) ** 0.75", "at most 1"),
     ("weights", F, "(x**0.75 / x_max).clamp(max=1)", "first divide by x_max"),
+    (
+        "model",
+        "self.context_bias = nn.Parameter(torch.zeros(vocab_size))",
+        "self.context_bias = torch.zeros(vocab_size)",
+        "not an nn.Parameter",
+    ),
     ("weights", ERROR + ".mean()", ERROR + ".sum()", "take the mean"),
     ("weights", "predicted - x.log()", "predicted - x", "predict log x"),
     ("model", PRODUCT, "self.center(i) @ self.context(j).T", "not for all combinations"),
@@ -25,6 +39,7 @@ MISTAKES = [
     ("model", INIT, "", "initialize context, too"),
     ("chance", "row_sums.sum().log() / 2", "row_sums.sum().log()", "halve log n"),
     ("chance", "row_sums.log() -", "row_sums -", "the row sums 2, 8, 30: expected"),
+    ("chance", COPIES, SHARED, "biases share memory"),
     ("chance", CHANCE, "", "initialize both biases"),
     ("gradients", "torch.where(x > 0, x, 1).log()", "x.log()", "put another number there"),
     ("gradients", "slope.T @ v", "slope @ v", "transpose for u"),
