@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, gelu
 from torch.nn.functional import scaled_dot_product_attention as attend
 
-from support.labs import expect
+from support.labs import equal, expect
 from support.labs.transformer import _large
 from support.models import bert as library
 
@@ -17,22 +17,34 @@ REAL = torch.arange(5) < torch.tensor([[5], [3]])
 
 
 def hide(hide):
-    """24,000 tokens, special ones among them, with 50/30/20."""
-    ids = torch.randint(300, (400, 60))
-    seen, chosen = hide(ids.clone(), mix=(0.5, 0.3, 0.2))
-    assert not chosen[ids < 5].any(), "special tokens are chosen: choose only ids of 5 or more"
-    other = seen[(seen != ids) & (seen != 4)].unique()
-    assert other.min() >= 5 and len(other) > 99, "draw from 5 on, a word for each position"
+    """120,000 tokens, special ones among them, with 50/30/20.
+
+    a draw for each position; then, again for each position, a second draw, whose stretches mix[0],
+    mix[1] and the rest decide among MASK, a random word and the word itself; return first what the
+    model sees, then `chosen`, boolean (B, T)
+    """
+    ids = torch.randint(n := len(hide.__globals__["vocab"]), (2000, 60))
+    seen, chosen = hide(given := ids.clone(), mix=(0.5, 0.3, 0.2))
+    assert equal(given, ids), "ids must stay as they are: change a copy, ids.clone()"
     expect(seen[~chosen], ids[~chosen], "words that are not chosen")
+    assert ids[chosen].min() == 5, "special tokens are chosen, or id 5 is not: choose if ids >= 5"
     got = chosen[ids >= 5], (seen == 4)[chosen], (seen == ids)[chosen]
     wrong = {"words shown unchanged are chosen too, and to be predicted": [0.12, 0.625, 0.0]}
     wrong["mix is [MASK], random word, unchanged, in this order"] = [0.15, 0.5, 0.3]
     got = [part.double().mean().item() for part in got]
     expect(got, [0.15, 0.5, 0.2], "parts chosen, and of these masked and unchanged", wrong, 0.025)
+    assert 2.5 < chosen.sum(1).double().std() < 3, "choose each word by a draw of its own"
+    other = seen[(seen != ids) & (seen != 4)].unique().tolist()
+    assert other == [*range(5, n)], "draw each word anew, from 5 to len(vocab) - 1, both included"
 
 
 def attention(SelfAttention):
-    """Two heads, two sequences, one of them padded, and large weights."""
+    """Two heads, two sequences, one of them padded, and large weights.
+
+    q, k, v: thirds of qkv(x), split into (B, T, H, d_head), then transpose(1, 2); scores over the
+    square root of d_head, -inf where not real[:, None, None, :], before softmax(dim=-1); not
+    causal; transposed back before joining heads; then out; self.weights (B, H, T, T)
+    """
     layer, x, keys = _large(SelfAttention(8, 2)), torch.randn(2, 5, 8), REAL[:, None, None, :]
     q, k, v = (p.unflatten(-1, (2, 4)).transpose(1, 2) for p in layer.qkv(x).chunk(3, -1))
     flat = (p.reshape(2, 2, 5, 4) for p in layer.qkv(x).chunk(3, -1))
@@ -44,30 +56,45 @@ def attention(SelfAttention):
     }
     wrong = {name: layer.out(y.transpose(1, 2).flatten(2))[REAL] for name, y in wrong.items()}
     expect(layer(x, REAL)[REAL], wrong.pop(""), "two heads, the second sequence padded", wrong)
+    assert layer.weights[1, 1, 4, 0].isfinite(), "nan in padded rows: mask keys alone, no queries"
 
 
 def body(FeedForward, Block, Bert):
-    """Large weights, a dropout that drops everything, and a padded sequence."""
+    """Large weights, a dropout that drops everything, and a padded sequence.
+
+    GELU between up and down, no dropout there; in Block, dropout of a sublayer's output, plus its
+    input, its own norm last; in Bert, three vectors (segments None means 0), norm, dropout, blocks
+    with dropout; real is ids != PAD; biases, two norms a block
+    """
     b, x = _large(Block(8, 2, 1.0)), torch.randn(2, 5, 8)
     a, f, n, m = b.attention, b.feed_forward, b.attention_norm, b.feed_forward_norm
     wrong = {"use the exact GELU, without tanh": f.down(gelu(f.up(x), approximate="tanh"))}
-    expect(f(x), f.down(gelu(f.up(x))), "FeedForward", wrong)
+    expect(f.train()(x), f.down(gelu(f.up(x))), "FeedForward", wrong)
     y, pre = n(x + a(x, REAL)), x + a(n(x), REAL)
     wrong = {"normalize after each addition, not before the sublayer": pre + f(m(pre))}
     wrong["add the input of each sublayer to its output"] = m(f(n(a(x, REAL))))
     expect(b(x, REAL), m(y + f(y)), "Block", wrong)
     expect(b.train()(x, REAL), m(n(x)), "dropout of both outputs, p = 1")
-    assert len({*Bert(30, 8, 2, 2, 12).layers}) == 2, "each layer is a Block of its own"
-    model, ids = _large(Bert(30, 8, 1, 2, 12)), torch.randint(5, 30, (2, 5)) * REAL
-    x, segments = model.tokens(ids) + model.positions.weight[:5], REAL.long()
-    wrong = {"add the segment's vector": model.layers[0](model.norm(x), REAL)[REAL]}
-    x = model.norm(x + model.segments(segments))
-    wrong["give each block real=ids != PAD"] = model.layers[0](x, REAL | True)[REAL]
-    expect(model(ids, segments)[REAL], model.layers[0](x, REAL)[REAL], "Bert", wrong)
+    wrong = {"each layer is a Block of its own": 1240, "layers is an nn.ModuleList": 368}
+    expect(sum(p.numel() for p in Bert(30, 8, 2, 2, 12).parameters()), 2112, "parameters", wrong)
+    model, ids = _large(Bert(30, 8, 1, 2, 12, 1.0)), torch.randint(5, 30, (2, 5)) * REAL
+    x, b = model.tokens(ids) + model.positions.weight[:5], model.layers[0]
+    wrong = {"add the segment's vector": b(model.norm(x), REAL)[REAL]}
+    x = model.norm(x + model.segments(REAL.long()))
+    wrong["give each block real=ids != PAD"] = b(x, REAL | True)[REAL]
+    expect(model(ids, REAL.long())[REAL], b(x, REAL)[REAL], "Bert", wrong)
+    expect(model(ids)[REAL], model(ids, ids * 0)[REAL], "Bert with segments=None")
+    expect(model.train()(ids)[0], b.feed_forward_norm(b.attention_norm(x[0] * 0)), "dropout, p = 1")
 
 
 def loss(MaskedLM, initialize, masked_loss):
-    """Four words, three of them chosen, large weights, and nested layers."""
+    """Four words, three of them chosen, large weights, and nested layers.
+
+    states[chosen], then transform, exact GELU, transform_norm; times bert.tokens.weight itself,
+    transposed, plus token_bias (vocab_size,): no softmax; a batch is (seen, chosen, ids), the model
+    reads seen; a mean over the chosen; initialize goes over model.modules(), nested too,
+    leaves norms as they are and returns the model
+    """
     m, chosen = _large(MaskedLM(library.Bert(SMALL))), torch.tensor([[True, False, True, True]])
     ids, seen = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[4, 6, 5, 8]])
     y, E = m.transform(m.bert(seen)), m.bert.tokens.weight
@@ -79,22 +106,28 @@ def loss(MaskedLM, initialize, masked_loss):
     expect(masked_loss(m, (seen, chosen, ids)), right, "three chosen positions", wrong)
     m.predict_tokens(torch.randn(3, 4)).sum().backward()
     assert E.grad is not None, "the embedding matrix gets no gradient as output"
-    m = initialize(nn.Sequential(nn.Sequential(nn.Linear(200, 100)), nn.Embedding(200, 100)))
-    got = [weight.std().item() for weight in (m[0][0].weight, m[1].weight, m[0][0].bias)]
-    wrong = {"0.02 is the standard deviation, not the variance": [0.02**0.5, 0.02**0.5, 0.0]}
-    expect(got, [0.02, 0.02, 0.0], "deviations: nested layers, embeddings, biases", wrong, 0.005)
+    parts = nn.Sequential(nn.Linear(99, 99)), nn.Embedding(99, 99), nn.LayerNorm(99)
+    got = [p.square().mean().sqrt().item() for p in initialize(nn.Sequential(*parts)).parameters()]
+    wrong = {"0.02 is the standard deviation, not the variance": [0.1414, 0.0, 0.1414, 1.0, 0.0]}
+    expect(got, [0.02, 0, 0.02, 1, 0], "Linear (w, b), Embedding, LayerNorm (w, b)", wrong, 0.005)
 
 
 def both(draw_pairs, BertForPretraining):
-    """The paragraphs a1 a2 a3 and b1 b2, 400 times, and the losses of two pairs of texts."""
+    """The paragraphs a1 a2 a3 and b1 b2, 400 times, and the losses of two pairs of texts.
+
+    a draw of rng for each pair, in order; follows is a bool; false partners: all sentences
+    elsewhere but first ones; bert reads ids and segments; positions in states.flatten(0, 1);
+    batch.targets; pooler on states[:, 0], tanh; two logits; mean cross_entropy; a tuple (words,
+    next)
+    """
     texts = [["a1", "a2", "a3"], ["b1", "b2"]]
-    drawn = [pair for seed in range(400) for pair in draw_pairs(texts, Random(seed))]
-    false = sorted({a + b for a, b, follows in drawn if not follows})
+    drawn = [[*draw_pairs(texts, Random(seed))] for seed in range(400)]
+    false = sorted({a + b for pairs in drawn for a, b, follows in pairs if follows is False})
     wrong = {"never the first sentence": ["a1b1", "a1b2", "a2b1", "a2b2", "b1a1", "b1a2", "b1a3"]}
     expect(false, ["a1b2", "a2b2", "b1a2", "b1a3"], "false pairs, joined", wrong)
-    true = [a + b for a, b, follows in drawn if follows]
-    got, right = {pair: true.count(pair) / 400 for pair in true}, ("a1a2", "a2a3", "b1b2")
-    expect(got, dict.fromkeys(right, 0.5), "how often true pairs are drawn", None, 0.1)
+    true = ["".join(a + b for a, b, follows in pairs if follows is True) for pairs in drawn]
+    each = dict.fromkeys(" a1a2 a2a3 b1b2 a1a2a2a3 a1a2b1b2 a2a3b1b2 a1a2a2a3b1b2".split(" "), 50.0)
+    expect({t: true.count(t) for t in true}, each, "400 texts, their true pairs joined", None, 28)
     m, ids = _large(BertForPretraining(library.Bert(SMALL))), torch.randint(9, (2, 5))
     segments, at, is_next = 1 - REAL.long(), torch.tensor([1, 8]), torch.tensor([1, 0])
     batch = SimpleNamespace(ids=ids, segments=segments, positions=at, targets=at, is_next=is_next)
