@@ -23,9 +23,11 @@ def attention(CausalSelfAttention):
     """Two heads and three positions, with large weights.
 
     the order (qkv in thirds first, then heads: split the last dimension, then transpose), the
-    square root of d_head, -inf above the diagonal before the softmax, the softmax over keys, out
+    square root of d_head, -inf above the diagonal before the softmax, the softmax over keys, then
+    out
     """
     layer, x = _large(CausalSelfAttention(8, 2)), torch.randn(2, 3, 8)
+    assert {"qkv.bias", "out.bias"} <= {*layer.state_dict()}, "qkv and out have a bias"
     q, k, v = (y.unflatten(-1, (2, 4)).transpose(1, 2) for y in layer.qkv(x).chunk(3, -1))
     y = _attend(q, k, v)
     mixed = y.unflatten(-1, (2, 4)).transpose(1, 2).reshape(x.shape)
@@ -36,21 +38,31 @@ def attention(CausalSelfAttention):
 
 
 def model(GPT, initialize):
-    """The logits of GPT-2 with the same large weights; the initial weights of eight layers."""
-    ours, ids = _large(GPT(11, 8, 2, 2, 6, 0.0)), torch.randint(11, (2, 5))
-    theirs = gpt.GPT(gpt.GPTConfig(11, 8, 2, 2, max_length=6)).eval()
-    odd = ours.state_dict().keys() ^ theirs.state_dict().keys()
-    assert not odd, f"GPT-2 differs in {min(odd)}: the token embeddings are the output layer"
+    """GPT-2's logits with the same large weights and with dropout; initial weights of eight layers.
+
+    Block: each norm before its part and inside the residual, x + f(norm(x)); final_norm before the
+    logits; dropout on the sum of the embeddings and on f, before x is added. initialize: out and
+    down 0.02 / sqrt(2 * n_layers), biases 0, and return the model
+    """
+    ours, ids = _large(GPT(11, 8, 2, 2, 6, 0.5)), torch.randint(11, (2, 5))
+    theirs = gpt.GPT(gpt.GPTConfig(11, 8, 2, 2, max_length=6, dropout=0.5, attention_dropout=0.0))
+    own, names = {name for name, _ in ours.named_parameters()}, theirs.state_dict().keys()
+    assert names <= own, f"{min(names - own)} is missing, or the same tensor as another"
+    assert not (odd := {*ours.state_dict()} - names), f"no {min(odd)}: the output layer is tokens"
     theirs.load_state_dict(ours.state_dict())
-    right = theirs(ids)
+    with torch.random.fork_rng([]):
+        dropped = theirs(ids)
+    right = theirs.eval()(ids)
     for layer in theirs.layers:
         layer.feed_forward.activation = "gelu"
     wrong = {"use GELU's approximation, approximate='tanh'": theirs(ids)}
     expect(ours(ids), right, "logits of GPT-2", wrong)
+    expect(ours.train()(ids), dropped, "logits in training: where there is dropout")
     model = initialize(GPT(400, 192, 8, 4, 60, 0.0))
     for name, right, mistake, wrong in (
         ("layers.3.attention.out.weight", 0.005, "two additions a layer: 2 * n_layers", 0.0071),
         ("tokens.weight", 0.04, "scale the token embeddings", 0.02),
+        ("positions.weight", 0.02, "do not scale the positions", 0.04),
         ("final_norm.weight", 1.0, "the gains of the norms stay 1", 0.0),
         ("layers.3.attention.qkv.bias", 0.0, "", None),
     ):
@@ -59,19 +71,29 @@ def model(GPT, initialize):
 
 
 def sampling(next_distribution):
-    """Four tokens, out of order, with each rule and with two at a time."""
-    p = torch.tensor([0.15, 0.5, 0.05, 0.3])
+    """Four tokens, out of order, with each rule and with two at a time.
+
+    first divide by the temperature, then top_k, then top_p, and normalize after each; the
+    probabilities in the order of the tokens, not sorted; logits stay as they are (no /= or
+    logits[...] =)
+    """
+    logits = (p := torch.tensor([0.15, 0.5, 0.05, 0.3])).log()
     for rule, mistake, kept in (
         ({"temperature": 0.5}, "divide the logits by the temperature", p.sqrt()),
-        ({"top_p": 0.7}, "keep the token with which the sum reaches top_p", p * (p > 0.3)),
+        ({"temperature": 0.5, "top_p": 0.9}, "keep the token where the sum reaches top_p", p > 0.3),
         ({"top_k": 3, "top_p": 0.82}, "sum to 1 after top_k, before top_p", p * (p > 0.1)),
     ):
         right = gpt.next_token_probabilities(p.log()[None], **rule)[0]
-        expect(next_distribution(p.log(), **rule), right, f"{rule}", {mistake: kept / kept.sum()})
+        expect(next_distribution(logits, **rule), right, f"{rule}", {mistake: kept / kept.sum()})
 
 
 def cache(GPT, step):
-    """The logits of eight tokens, one by one."""
+    """The logits of eight tokens, one by one.
+
+    keys and values appended along dim=2 and stored in cache itself; no mask; the position is the
+    length so far, caches[0]["k"].shape[2], before this token, 0 at first; the rest as in Block:
+    x + f(norm(x)), then final_norm
+    """
     model, ids, caches = _large(GPT(11, 8, 2, 2, 20, 0.0)), torch.randint(11, (2, 8)), [{}, {}]
     logits, right = [step(model, ids[:, t : t + 1], caches) for t in range(8)], model(ids)
     lengths = [cache["k"].shape[2] if cache else 0 for cache in caches]
@@ -83,32 +105,42 @@ def cache(GPT, step):
 
 
 def norm_and_gate(RMSNorm, SwiGLU):
-    """Two vectors, an own weight, and a gate with large weights."""
-    layer, x = RMSNorm(2), torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-    layer.weight.data *= 2
-    right = 2 * x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
-    wrong = {"divide by the root of the mean square, not of the sum": right / 2**0.5}
-    wrong["do not subtract the mean"] = 2 * F.layer_norm(x, (2,), eps=1e-6)
-    expect(layer(x), right, "(3, 4) and (0, 0), with weights 2", wrong)
-    layer, x = _large(SwiGLU(6)), torch.randn(2, 3, 6)
-    gate, up = layer.gate(x), layer.up(x)
-    wrong = {"apply SiLU to gate, not to up": layer.down(gate * F.silu(up))}
-    expect(gate.shape[2], 16, "d_ff with d_model = 6")
-    expect(layer(x), layer.down(F.silu(gate) * up), "SwiGLU with large weights", wrong)
+    """Two vectors, an own weight and eps, and a gate with large weights.
+
+    RMSNorm: the mean of the squares over the last dimension (keepdim=True), nothing subtracted,
+    plus eps, then the square root; weight is an nn.Parameter. SwiGLU: d_ff = 8 * d_model // 3, no
+    biases, SiLU (x times its sigmoid) of gate alone, before the product
+    """
+    layer, x = RMSNorm(2, 0.5), torch.tensor([[[3.0, 4.0], [0.0, 0.0]]])
+    layer.get_parameter("weight").data *= 2
+    right, total = (2 * x / torch.tensor([[s + 0.5], [0.5]]).sqrt() for s in (12.5, 25.0))
+    wrong = {"divide by the root of the mean square, not of the sum": total}
+    wrong["do not subtract the mean"] = 2 * F.layer_norm(x, (2,), eps=0.5)
+    expect(layer(x), right, "(3, 4) and (0, 0), with weights 2 and eps 0.5", wrong)
+    layer, x = _large(SwiGLU(7)), torch.randn(2, 3, 7)
+    gate, up, down = x @ layer.gate.weight.T, x @ layer.up.weight.T, layer.down.weight.T
+    wrong = {"apply SiLU to gate, not to up": (gate * F.silu(up)) @ down}
+    expect(gate.shape[2], 18, "d_ff with d_model = 7")
+    expect(layer(x), (F.silu(gate) * up) @ down, "SwiGLU with large weights", wrong)
 
 
 def rotary_groups(rotate, GroupedQueryAttention):
-    """Three positions with base 100; four query heads, two of keys and values."""
+    """Three positions with base 100; four query heads, two of keys and values.
+
+    rotate: pairs i and i + d_head/2, exponent -2i/d_head, the argument base, positions from 0,
+    both sums from the old components. Attention: key and value n_kv_heads * d_head wide; heads
+    split and transposed first, then rotate q and k; is_causal=True; heads swapped back; no biases
+    """
     x, angles = torch.randn(2, 4, 3, 4), torch.arange(3)[:, None] * torch.tensor([1, 0.1])
     a, b, c, s = *x.chunk(2, -1), angles.cos(), angles.sin()
     right = torch.cat((a * c - b * s, a * s + b * c), -1)
     wrong = {"rotate the other way": torch.cat((a * c + b * s, b * c - a * s), -1)}
     expect(rotate(x, 100.0), right, "three positions, base 100", wrong)
     layer, x = _large(GroupedQueryAttention(16, 4, 2)), torch.randn(2, 3, 16)
-    parts = layer.query(x), layer.key(x), layer.value(x)
-    q, k, v = (y.unflatten(-1, (-1, 4)).transpose(1, 2) for y in parts)
+    out, parts = layer.out.weight.T, (layer.query, layer.key, layer.value)
+    q, k, v = ((x @ p.weight.T).unflatten(-1, (-1, 4)).transpose(1, 2) for p in parts)
     q, k, turns = rotate(q), rotate(k).repeat_interleave(2, 1), [0, 2, 1, 3]
     v, turned = (y.repeat_interleave(2, 1) for y in (v, rotate(v)))
-    wrong = {"query heads 1 and 2 share a head": layer.out(_attend(q, k[:, turns], v[:, turns]))}
-    wrong["do not rotate the values"] = layer.out(_attend(q, k, turned))
-    expect(layer(x), layer.out(_attend(q, k, v)), "four query heads", wrong)
+    wrong = {"query heads 1 and 2 share a head": _attend(q, k[:, turns], v[:, turns]) @ out}
+    wrong["do not rotate the values"] = _attend(q, k, turned) @ out
+    expect(layer(x), _attend(q, k, v) @ out, "four query heads", wrong)
