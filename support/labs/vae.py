@@ -16,36 +16,51 @@ def _layers(module):
 
 
 def autoencoder(mlp, Autoencoder, ae_loss):
-    """Three layers with large weights, the sizes of both halves, and three images."""
+    """Three layers with large weights, the sizes of both halves, and three images.
+
+    mlp: a linear layer for each pair of neighboring sizes, the last one, too. forward:
+    decoder(encoder(x)), nothing between. ae_loss: binary_cross_entropy_with_logits(logits, x) in
+    this order, summed over the pixels, divided by the number of images, len(x)
+    """
     net, x = _large(mlp(4, 5, 6, 3)), torch.randn(7, 4)
     a, b, c = _layers(net)
     right = c(b(a(x).relu()).relu())
     wrong = {"no ReLU after the last layer": right.relu(), "ReLU comes between": c(b(a(x)))}
     expect(net(x), right, "mlp(4, 5, 6, 3)", wrong)
-    model, x = _large(Autoencoder(2, [6, 5])), torch.rand(3, 784)
+    model, x = _large(Autoencoder(2, hidden := [6, 5])), torch.rand(3, 784)
     wrong = {"the decoder has the hidden sizes in reverse": [6, 5, 784]}
     expect([m.out_features for m in _layers(model.decoder)], [5, 6, 784], "the decoder", wrong)
+    assert hidden == [6, 5], "leave the list hidden as it is: reversed(hidden)"
     logits = model.decoder(model.encoder(x))
     wrong = {"sum over the pixels of an image, do not average": bce(logits, x)}
     wrong["no sigmoid before the loss: it has one"] = 784 * bce(logits.sigmoid(), x)
-    expect(ae_loss(model, x), 784 * bce(logits, x), "three images", wrong)
+    expect(ae_loss(model, x), 784 * bce(logits, x), "ae_loss of three images", wrong)
 
 
 def convolutions(convolve, convolve_transposed):
-    """A kernel of three numbers, and a stride of 2."""
+    """A kernel of three numbers, and a stride of 2.
+
+    number i of the result of convolve, and copy i of convolve_transposed, start at i * stride; the
+    lengths that the docstrings give; kernel not flipped; copies add up; a tensor is returned
+    """
     x, z, kernel = map(torch.tensor, ([1.0, 0, 2, 3, 1], [3.0, 5], [1.0, 2, 4]))
-    wrong = {"the kernel is not flipped": [6.0, 15], "the kernel fits at the last position": [9.0]}
-    expect(convolve(x, kernel, 2).tolist(), [9.0, 12], "1, 0, 2, 3, 1 with 1, 2, 4", wrong)
+    wrong = {"do not flip the kernel": [6.0, 15], "the kernel fits at the last position": [9.0]}
+    expect(convolve(x, kernel, 2).tolist(), [9.0, 12], "1 0 2 3 1 with 1 2 4, stride 2", wrong)
     wrong = {"add up where copies overlap": [3.0, 6, 5, 10, 20]}
     got = convolve_transposed(z, kernel, 2).tolist()
-    expect(got, [3.0, 6, 17, 10, 20], "3, 5 with 1, 2, 4", wrong)
+    expect(got, [3.0, 6, 17, 10, 20], "3 5 with 1 2 4, stride 2, transposed", wrong)
 
 
 def conv_autoencoder(ConvAutoencoder):
-    """Two images, a code of five numbers, and large weights."""
+    """Two images, a code of five numbers, and large weights.
+
+    three layers in each half; a padding of 1 in every convolution; nn.ConvTranspose2d on the way
+    back; a ReLU after each convolution and after the decoder's linear layer, but none after the
+    code or the image; nn.Flatten() last
+    """
     model, x = _large(ConvAutoencoder(5)), torch.rand(2, 784)
     (a, b, c), (d, e, f) = _layers(model.encoder), _layers(model.decoder)
-    expect(b.weight.shape, (32, 8, 4, 4), "the second kernel")
+    expect([*b.weight.shape, *e.weight.shape], [32, 8, 4, 4] * 2, "kernels from 8 to 32 and back")
     code = c(b(a(x.view(2, 1, 28, 28)).relu()).relu().flatten(1))
     expect(model.encoder(x), code, "two codes", {"no ReLU after the code": code.relu()})
     right = f(e(d(code).relu().view(2, 32, 7, 7)).relu()).flatten(1)
@@ -54,57 +69,77 @@ def conv_autoencoder(ConvAutoencoder):
 
 
 def kl(kl_to_prior):
-    """Three clouds, against PyTorch's."""
+    """Three clouds, against PyTorch's.
+
+    sigma is the standard deviation, not the variance or a logarithm: sigma**2 inside the half,
+    sigma.log() outside of it, neither halved nor to base 2; subtract the logarithm; divide nothing
+    by sigma (that is the KL from the prior); no sum, no mean
+    """
     mu, sigma = torch.tensor([1.2, 0.0, -2.0]), torch.tensor([0.5, 3.0, 0.25])
     right = kl_divergence(Normal(mu, sigma), Normal(0.0, 1.0))
-    wrong = {"log sigma is not halved": right + sigma.log() / 2, "subtract 1": right + 0.5}
+    wrong = {"do not halve log sigma": right + sigma.log() / 2, "subtract 1": right + 0.5}
     expect(kl_to_prior(mu, sigma), right, "three clouds", wrong)
 
 
 def loss(VAE, vae_loss):
-    """4,000 codes of one image, their gradients, four images, and two with known losses."""
+    """4,000 codes of one image, their gradients, four images, and three with known losses.
+
+    encoder: 2 * d_code outputs. encode: chunk(2, dim=1), means first; sigma = exp(half the rest).
+    forward: mu + sigma * randn_like(sigma); logits, no sigmoid. losses: pixels summed over dim 1,
+    KLs as they are. vae_loss: reconstruction plus beta times kl.sum(1), then the mean over images
+    """
     model, x = VAE(2, []), torch.rand(4, 784)
     [encoder], [decoder] = _layers(model.encoder), _layers(model.decoder)
     means, log = torch.tensor([[1.2, -1.0], [-math.log(4), math.log(4)]])
     encoder.bias.data = torch.cat((means, log))
-    decoder.weight.data, decoder.bias.data = torch.eye(784, 2), torch.zeros(784)
+    decoder.weight.data[:], decoder.bias.data = torch.eye(784, 2), torch.zeros(784)
     wrong = {"the encoder returns log sigma squared: halve it": (means, log.exp())}
     wrong["the means come first"] = log, (means / 2).exp()
     logits, mu, sigma = model(torch.zeros(4_000, 784))
     expect((mu[0], sigma[0]), (means, (log / 2).exp()), "mu and sigma", wrong)
+    assert not logits[:, 2:].any(), "return the decoder's logits, without a sigmoid"
     z = logits[:, :2]  # what the decoder has got
-    wrong = {"draw a code for each image": [0.0, 0.0], "sigma is not the variance": [0.25, 4.0]}
-    expect(z.std(0).tolist(), [0.5, 2.0], "standard deviations of the codes", wrong, 0.12)
+    wrong = {"draw a code for each image": [0.0, 0, 0], "sigma is not the variance": [0.25, 4, 0]}
+    wrong["draw an epsilon for each dimension"] = [0.5, 2, 1]
+    got = torch.stack((*z.std(0), z.T.cov()[0, 1]))
+    expect(got, [0.5, 2.0, 0.0], "two deviations and the covariance of the codes", wrong, 0.12)
     gradient = torch.autograd.grad(z.sum(), encoder.bias, materialize_grads=True)[0]
-    assert gradient.all(), "mu and sigma get no gradient"
+    assert gradient[:2].all(), "mu and sigma get no gradient"
+    assert gradient.all(), "sigma gets no gradient"
     encoder.weight.data[2:], encoder.bias.data[2:] = 0.0, -60.0  # sigma is e^-30
     each = bce(model.decoder(model.encoder(x)[:, :2]), x, reduction="none")
     wrong = {"sum over the pixels, do not average": each.mean(1)}
-    expect(model.losses(x)[0], each.sum(1), "four images", wrong)
+    expect(model.losses(x)[0], each.sum(1), "reconstruction losses of four images", wrong)
     expect(model.losses(x)[1].shape, (4, 2), "the shape of the KLs of four images")
-    parts = torch.tensor([100.0, 120.0]), torch.tensor([[2.0, 1.0], [3.0, 2.0]])
-    wrong = {"add up the KLs of an image's dimensions, do not average": 114.0}
-    wrong["beta is the factor of the KL, not of the reconstruction"] = 224.0
-    got = vae_loss(SimpleNamespace(losses=lambda x: parts), x, beta=2.0)
-    expect(got.item(), 118.0, "the example with beta = 2", wrong)
+    parts = torch.tensor([100.0, 120, 140]), torch.tensor([[2.0, 1.0], [3.0, 2.0], [1.0, 3.0]])
+    wrong = {"add up the KLs of an image's dimensions, do not average": 126.0}
+    wrong["beta is the factor of the KL, not of the reconstruction"] = 364.0
+    got = vae_loss(SimpleNamespace(losses=lambda x: parts), x, beta=3.0)
+    expect(got.item(), 132.0, "vae_loss of three images with beta = 3", wrong)
 
 
 def bound(log_ratios, bound):
-    """Two images and 50 draws from known clouds, and logarithms near -2,000."""
-    mu, sigma, x = torch.randn(2, 2), torch.rand(2, 2) + 0.5, torch.rand(2, 3)
+    """Two images and 50 draws from known clouds, and logarithms near -2,000.
+
+    log_ratios: z from q, Normal(mu, sigma) (not the prior, nor with the variance); log p(z) added,
+    log q subtracted, each summed over the last dimension, minus the cross-entropy; shape (n, B).
+    bound: logsumexp over the draws, dim 0; subtract log len(ratios); then the mean
+    """
+    mu, sigma, x = torch.tensor([[4.0, -4], [5, 6]]), torch.full((2, 2), 2.0), torch.rand(2, 3)
     seen, decoder = [], torch.nn.Linear(2, 3)
     decoder.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
     model = SimpleNamespace(encode=lambda x: (mu, sigma), decoder=decoder)
     got = log_ratios(model, x, 50)
     z = torch.cat([z.reshape(-1, 2, 2) for z in seen])
     assert z.std(0).min() > 0.1, "draw a code anew for each of the n"
+    expect([z.mean(0), z.std(0)], [mu, sigma], "means and deviations of the codes z", None, 1.2)
     log_p, log_q = Normal(0.0, 1.0).log_prob(z).sum(-1), Normal(mu, sigma).log_prob(z).sum(-1)
     log_x = -bce(decoder(z), x.expand(50, 2, 3), reduction="none").sum(-1)
     wrong = {"subtract log q(z | x)": log_x + log_p}
     wrong["log p(x | z) is minus the cross-entropy"] = log_p - log_q - log_x
     expect(got, log_x + log_p - log_q, "50 draws for two images", wrong)
-    ratios = torch.tensor([[0.0, -2_000.0], [math.log(3.0), -2_001.0]])
+    ratios = torch.tensor([[0.0, -2_000.0], [math.log(3.0), -2_001.0], [0.5, -2_002.0]])
     sums = ratios.logsumexp(0)
     wrong = {"take the mean before the logarithm: that is the ELBO": ratios.mean()}
     wrong |= {"subtract log K": sums.mean(), "use logsumexp": torch.tensor(-torch.inf)}
-    expect(bound(ratios), (sums - math.log(2)).mean(), "two draws for two images", wrong)
+    expect(bound(ratios), (sums - math.log(3)).mean(), "three draws for two images", wrong)
