@@ -2,7 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from queue import Empty, Queue
+from queue import Queue
 from unittest import mock
 
 import torch
@@ -13,98 +13,128 @@ from support.labs import equal, expect
 
 
 def memory(held_bytes, largest_model):
-    """A layer with AdamW; eight workers with FSDP."""
-    model = nn.Linear(3, 2).float()
+    """A layer with AdamW, another that is frozen; eight workers without and with FSDP.
+
+    held_bytes: nbytes of all weights, frozen ones, too; of gradients that are not None; of what
+    optimizer.state has for a weight, if anything, but scalars. largest_model: memory minus
+    activations, both bytes of one worker; divided by 16; times workers only with fsdp
+    """
+    model = nn.ModuleList((nn.Linear(3, 2).float(), nn.Linear(3, 2).half().requires_grad_(False)))
     optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.ones(3).float()).sum().backward()
+    model[0](torch.ones(3).float()).sum().backward()
     optimizer.step()
-    steps = sum(state["step"].nbytes for state in optimizer.state.values())
-    wrong = {"count bytes, not numbers": 32, "leave out scalars: they count steps": 128 + steps}
-    expect(held_bytes(model, optimizer), 128, "a layer of 8 with AdamW", wrong)
+    wrong = {"count bytes, not numbers": 40, "leave out scalars: they count steps": 160}
+    expect(held_bytes(model, optimizer), 144, "8 numbers with AdamW, 8 frozen in float16", wrong)
     wrong = {"each worker holds activations: subtract them before you multiply": 11.75e9}
-    expect(float(largest_model(24e9, 4e9, 8, True)), 10e9, "8 of 24 GB, FSDP", wrong)
+    for fsdp, right in ((True, 10e9), (False, 1.25e9)):
+        expect(float(largest_model(24e9, 4e9, 8, fsdp)), right, f"8 of 24 GB, {fsdp=}", wrong)
 
 
 def accumulate(accumulate, accumulate_padded):
-    """Three pieces, and two with padding, after an older gradient."""
+    """Three pieces, and two with padding, after an older gradient.
+
+    model.zero_grad() once, before the loop; ids.chunk(pieces), not split, along dim 0; each loss
+    divided by pieces. Padded: n counts targets != -100, 0 too, in all pieces, before the loop; each
+    sum divided by n, then backward; return the total, a float
+    """
     model, ids, none = nn.Embedding(5, 5), torch.randint(5, (6, 4)), []
 
     def gradient(x, y):
-        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
-        return torch.autograd.grad(loss, model.weight)[0]
+        return torch.autograd.grad(F.cross_entropy(model(x).mT, y), model.weight)[0]
 
     right, model.weight.grad = gradient(ids[:, :-1], ids[:, 1:]), torch.ones(5, 5)
     model.register_forward_hook(lambda *_: none.append(model.weight.grad is None))
     accumulate(model, ids, 3)
-    assert not none[-1], "call backward for each piece at once, or all activations are kept"
     wrong = {"an older gradient is left: begin with model.zero_grad()": right + 1}
     wrong["divide each loss by the number of pieces"] = 3 * right
     expect(model.weight.grad, right, "6 sequences in 3 pieces", wrong)
-    x, y = ids[:2, :3], torch.tensor([[1, 2, 4], [3, -100, -100]])
+    assert not none[-1], "call backward for each piece before the next, or all activations are kept"
+    x, y = torch.tensor([[0, 1, 2], [3, 4, 0]]), torch.tensor([[1, 2, 0], [3, -100, -100]])
     pieces, right = [*zip(x.split(1), y.split(1), strict=True)], gradient(x, y)
     wrong = {"divide by the tokens of all pieces": sum(gradient(*p) for p in pieces) / 2}
     wrong["do not count padding: only targets that are not -100"] = right * 4 / 6
-    accumulate_padded(model, pieces)
+    loss = accumulate_padded(model, pieces)
     expect(model.weight.grad, right, "pieces of 3 tokens and 1", wrong)
+    expect((type(loss), loss), (float, F.cross_entropy(model(x).mT, y).item()), "the loss returned")
 
 
 def recompute(loss_by_layers, new_model):
-    """Loss and gradient against the model's own, and how often a layer runs."""
-    model, runs, ids = new_model(), [], torch.randint(1_024, (2, 33))
+    """Loss and gradient against the model's own, and in which order the layers run.
+
+    tokens(ids[:, :-1]) plus positions; is_causal=True, by name, in both calls; with again
+    checkpoint(layer, x, is_causal=True, use_reentrant=False) in place of layer(x, …), one for each
+    layer; final_norm before the logits
+    """
+    model, ids = new_model(), torch.randint(1_024, (2, 33))
     right = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
     own = torch.autograd.grad(right, model.tokens.weight)
-    model.layers[0].register_forward_pre_hook(lambda *_: runs.append(1))
-    for again, name in enumerate(("call the layer itself", "with again, use checkpoint")):
-        expect(loss := loss_by_layers(model, ids, bool(again)), right, f"the loss, again={again}")
-        expect(torch.autograd.grad(loss, model.tokens.weight), own, f"gradient, again={again}")
-        expect(len(runs), 1 + 2 * again, f"runs of a layer, again={again}", {name: 2})
+    for i, layer in enumerate(model.layers):
+        layer.register_forward_pre_hook(lambda *_, i=i: runs.append(i))
+    for again, name in enumerate(("without again, no checkpoint", "with again, use checkpoint")):
+        runs, orders = [], ([0, 1], [0, 1, 1, 0])
+        expect(loss := loss_by_layers(model, ids, bool(again)), right, f"the loss, {again=}")
+        expect(torch.autograd.grad(loss, model.tokens.weight), own, f"gradient, {again=}")
+        expect(runs, orders[again], f"the layers that ran, {again=}", {name: orders[not again]})
 
 
 def ring_mean(ring_mean):
-    """Three workers as threads, which can only send and receive."""
-    given, sent = torch.randint(-50, 50, (3, 9)).double(), []
+    """Three workers as threads, which can only send and receive.
+
+    first send, then receive, by isend and recv alone (no send, no all_reduce); part
+    (own - step) % n goes to the right, part (own - 1 - step) % n comes from the left: add it in the
+    first n - 1 rounds, then replace; nobody collects; change values itself
+    """
+    given, sent, work = torch.randint(-50, 50, (3, 9)).double(), [0] * 3, mock.Mock()
     held, lines = [*given.clone()], {(a, b): Queue() for a in range(3) for b in range(3)}
 
     def isend(tensor, to, *_):
-        sent.append(tensor.numel())
+        sent[distributed.get_rank()] += tensor.numel()
         lines[distributed.get_rank(), to].put(tensor.clone())
-        return mock.Mock()
+        return work
 
     def recv(tensor, sender, *_):
-        try:
-            tensor.copy_(lines[sender, distributed.get_rank()].get(timeout=3))
-        except Empty as error:
-            raise AssertionError("nobody sends: first send, then receive") from error
+        tensor.copy_(lines[sender, distributed.get_rank()].get(timeout=3))
 
     fake = {"get_rank": lambda: int(threading.current_thread().name[-1]), "isend": isend}
     fake |= {"get_world_size": lambda: 3, "recv": recv}
     with mock.patch.multiple(distributed, **fake), ThreadPoolExecutor(3) as pool:
         [*pool.map(lambda _: ring_mean(held[distributed.get_rank()]), range(3))]
-    wrong = {"divide the sum by the number of workers": given.sum(0).expand(3, 9)}
+    wrong = {"divide by n at the end, in place: values /= n": given.sum(0).expand(3, 9)}
     wrong["change values in place: a new tensor is lost"] = given / 3
     expect(torch.stack(held), given.mean(0).expand(3, 9), "the values of all workers", wrong)
-    expect(sum(sent), 36, "numbers sent", {"send one part in each round, not all values": 54})
+    expect(sent, [12] * 3, "numbers sent", {"send one part in each round, not all": [18] * 3})
+    assert work.wait.called, "call .wait() on what isend returns"
 
 
 def train_shared(train_shared):
-    """One worker and two, whose gradients and losses are compared."""
+    """One worker and two, whose gradients, steps and losses are compared.
+
+    call the argument mean, not ring_mean: it changes flat and returns nothing; write the mean back
+    with put_gradient, by w.grad.copy_ or w.grad =, each weight's own numbers, in order; AdamW with
+    lr=0.001 steps after that; note mean_of(loss)
+    """
 
     def trained(rank, n, means=None):
         def mean(flat):
             seen.append(flat.clone())
             flat.copy_(means[len(seen) - 1] if means else flat)
 
-        seen, fake = [], {"get_rank": lambda: rank, "get_world_size": lambda: n}
-        fake["all_reduce"] = lambda total: total.add_(n - 1)  # the other has a loss of 1
-        with mock.patch.multiple(distributed, **fake):
-            return train_shared(3, 4, mean), seen
+        def step(optimizer, *_):
+            group = optimizer.param_groups[0]
+            steps.append((group["lr"], torch.cat([w.grad.flatten() for w in group["params"]])))
 
-    losses, whole = trained(0, 1)
-    (first, a), (second, b) = trained(0, 2, whole), trained(1, 2, whole)
+        seen, steps, fake = [], [], {"get_rank": lambda: rank, "get_world_size": lambda: n}
+        # The other worker has a loss of 1, and other random numbers.
+        fake["all_reduce"] = lambda total: (total.add_(n - 1), torch.manual_seed(rank))
+        with mock.patch.multiple(distributed, **fake), mock.patch("torch.optim.AdamW.step", step):
+            return train_shared(3, 4, mean), seen, steps
+
+    losses, whole, _ = trained(0, 1)
+    (first, a, steps), (second, b, _) = trained(0, 2, whole), trained(1, 2, whole)
     assert not equal(a, b), "call mean on the gradient of the own rows alone, ids.chunk(n)[own]"
     means = [(x + y) / 2 for x, y in zip(a, b, strict=True)]
-    assert equal(means[0], whole[0]), "the workers draw different batches: seed all with the step"
-    assert equal(means, whole), "write the mean back with put_gradient, before the optimizer's step"
+    expect(steps, [(0.001, flat) for flat in whole], "rates and gradients in the steps of AdamW")
+    assert equal(means, whole), "seed each step with step, in all workers; rows: chunk(n)[own]"
     assert whole[2].norm() < 1.6 * whole[0].norm(), "gradients add up: zero_grad before backward"
     got = [x + y - 1 for x, y in zip(first, second, strict=True)]
     expect(got, losses, "the losses of the whole batch, by mean_of(loss)")
