@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import gettext
+import os
 import re
 
 from docutils import frontend, nodes
@@ -256,9 +257,17 @@ def save_time() -> None:
         plugin.register_plugin("pybtex.backends", name, plugin.find_plugin("pybtex.backends", name))
 
 
+def work_in_parallel(app: Sphinx) -> None:
+    """Read and write pages in several processes: two extensions do nothing while they are read."""
+    for name in ("sphinx_multitoc_numbering", "sphinx-mathjax-offline"):
+        app.extensions[name].parallel_read_safe = True
+    app.parallel = max(app.parallel, min(4, os.cpu_count() or 1))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx what to call."""
     save_time()
+    app.connect("builder-inited", work_in_parallel)
     app.add_search_language(ChineseSearch)
     app.add_transform(ExerciseTitles)
     app.add_transform(ChineseFormulas)
