@@ -134,7 +134,8 @@ def spoken(paragraph: Tag) -> str:
 def heading_of(tag: Tag) -> str:
     """Return the heading of the section that holds a node, in HTML."""
     heading = tag.find_previous(re.compile("h[1-4]$")).decode_contents()
-    return re.sub(r"^(Going deeper|深入一步)[:：]\s*", "", heading)
+    said = re.sub(r"^(Going deeper|深入一步)[:：]\s*", "", heading)
+    return said[:1].upper() + said[1:]
 
 
 def parts(node: Tag) -> Iterator[Tag]:
@@ -195,7 +196,7 @@ def deck(page: Page, folder: str, ask: str | None) -> str | None:
     first = Slide(title.decode_contents(), [first_sentence(lead)], [spoken(lead)])
     asked, answer = question(article, ask)
     asked.heading, answer.heading = asks, answers
-    summary = next(h for h in article.find_all("h2") if h.get_text(strip=True) == summed)
+    summary = article.select_one("section#summary h2")
     last = Slide(summed, [summary.find_next("ul")])
     shown = [first.html("title"), *(slide.html() for slide in made)]
     shown += [asked.html("asked"), answer.html("asked"), last.html("summary")]
