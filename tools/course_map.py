@@ -359,12 +359,8 @@ def syllabus(pages: list[Page]) -> str:
     lines = []
     for course, units in COURSES.items():
         unit = course.split()[1].removesuffix("s")
-        lines += [
-            f"## {course}",
-            "",
-            f"| {unit} | chapter or lab | time | the student can | may be skipped |",
-        ]
-        lines.append("|---|---|---|---|---|")
+        lines += [f"## {course}", "", f"| {unit} | read or write | the student can |"]
+        lines.append("|---|---|---|")
         total = 0
         for number, names in enumerate(units.split(","), 1):
             for first, name in enumerate(names.split()):
@@ -373,8 +369,9 @@ def syllabus(pages: list[Page]) -> str:
                 total += page.doing if lab else page.reading
                 time = hours(page.doing) if lab else f"{5 * round(page.reading / 5)} min"
                 can = f"write: {page.about}" if lab else page.outcome
-                number_ = number if not first else ""
-                lines.append(f"| {number_} | [](../{page.name}) | {time} | {can} | {page.skip} |")
+                skip = f"; without {page.skip}" if page.skip else ""
+                where = "" if first else number
+                lines.append(f"| {where} | [](../{page.name}), {time}{skip} | {can} |")
         lines += ["", f"Together {hours(total)} a student, without the exercises.", ""]
     return "\n".join(lines).rstrip()
 
