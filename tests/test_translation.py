@@ -63,7 +63,7 @@ def test_a_translation_keeps_formulas_code_links_numbers_and_terms(page):
     found = []
     for entry in translated(page):
         wrong = translation.differences(entry.msgid, entry.msgstr) + wrong_terms(entry.msgstr)
-        if "\\begin{" not in entry.msgid:
+        if "\\begin{" not in entry.msgid or "$" in entry.msgid:
             wrong += wrong_marks(entry.msgstr)
         found += [f"{message}: {entry.msgstr}" for message in wrong]
     assert not found, f"mend locale/zh_CN/LC_MESSAGES/{page}.po:\n" + "\n".join(found)
