@@ -2,8 +2,9 @@
 
     python -m tools.course_map
 
-_toc.yml gives the order, chapters/chapters.yml says what each page is about, and a notebook's run
-card what it needs and how long it runs. How long it takes to read is counted.
+_toc.yml gives the order, chapters/chapters.yml says what each page is about, chapters/courses.yml
+what is read when, and a notebook's run card what it needs and how long it runs. How long it takes
+to read is counted.
 """
 
 from __future__ import annotations
@@ -50,25 +51,10 @@ WORDS, CELL, STAR = (
     0.5,
     10,
 )  # words a minute; minutes for a cell of code, for an exercise's star
-PATHS = {  # what is read in each week, or one after the other
-    "A weekend": "training word2vec transformer gpt",
-    "BERT at work": "transformer bert finetuning tags pairs_and_spans",
-    "Ten weeks with labs": "training labs/training, word2vec labs/word2vec, "
-    "glove labs/glove, bpe similarity_and_analogy labs/bpe, transformer labs/transformer, "
-    "bert labs/bert, gpt generation modern_gpt labs/gpt, finetuning labs/finetuning, "
-    "scaling_out labs/scaling_out, autoencoders vae labs/vae silent_bugs",
-}
-COURSES = {  # what is taught in each week, or day
-    "Ten weeks": PATHS["Ten weeks with labs"],
-    "Fourteen weeks": "training regularization labs/training, word2vec labs/word2vec, "
-    "glove similarity_and_analogy labs/glove, fasttext bpe labs/bpe, text_encoders bias, "
-    "transformer labs/transformer, recurrent_networks seq2seq, bert labs/bert, "
-    "gpt generation labs/gpt, modern_gpt, finetuning labs/finetuning, "
-    "tags pairs_and_spans pretrained_models, autoencoders vae labs/vae, "
-    "scaling_out silent_bugs labs/scaling_out",
-    "Five days": "training word2vec labs/word2vec, bpe transformer labs/bpe, "
-    "bert finetuning labs/finetuning, gpt generation labs/gpt, modern_gpt silent_bugs",
-}
+PLANS = yaml.safe_load((ROOT / "chapters" / "courses.yml").read_text(encoding="utf-8"))
+PATHS, COURSES = (  # weeks or days joined by commas
+    {name: ", ".join(units) for name, units in PLANS[kind].items()} for kind in ("paths", "courses")
+)
 EVERYTHING = "all chapters in the order below, with the six worked solutions"
 KINDS = ("reading", "doing")
 
@@ -446,7 +432,8 @@ def contents() -> dict[str, list[str]]:
     pages = chapters()
 
     def chinese(text: str, page: str) -> str:
-        entry = polib.pofile(str(MESSAGES / f"{page}.po")).find(text)
+        path = MESSAGES / f"{page}.po"
+        entry = path.exists() and polib.pofile(str(path)).find(text)
         return entry.msgstr if entry and entry.msgstr and not entry.fuzzy else text
 
     return {
