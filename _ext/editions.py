@@ -23,7 +23,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import extract_messages
 from sphinx_exercise.nodes import exercise_subtitle, is_extension_node
 
-from tools import course_map
+from tools import course_map, translation
 
 CHINESE = "zh_CN"
 FOLDER = "zh/"
@@ -231,7 +231,9 @@ def chinese_map(folder: str) -> str:
 
 
 def add_switch(app: Sphinx, pagename: str, template: str, context: dict, doctree: object) -> None:
-    """Put a link to the same page of the other edition into the header."""
+    """Put a link to the same page of the other edition into the header, if there is one."""
+    if not translation.CHINESE:
+        return
     chinese = app.config.language == CHINESE
     here = app.builder.get_target_uri(pagename)
     up = "../" * here.count("/")

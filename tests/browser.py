@@ -46,11 +46,25 @@ AUDITS = (
 )
 
 
+def in_course(page: str) -> bool:
+    """Return whether the course has the notebook of a page; a fork may have removed it."""
+    return (address.ROOT / page.partition("#")[0]).with_suffix(".ipynb").exists()
+
+
 def unavailable(reason: str) -> None:
     """Skip for a reader, fail in CI."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def no_chinese() -> None:
+    """Skip where the Chinese edition is left out; else it has not been built."""
+    from tools import translation  # here, since it loads the book's builder
+
+    if not translation.CHINESE:
+        pytest.skip(translation.LEFT_OUT)
+    unavailable("the Chinese edition is not built: run `make book-zh`")
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 from tests import page_rules
-from tests.browser import HTML, unavailable
+from tests.browser import HTML, no_chinese
 from tools import address, translation
 from tools.format_notebooks import notebooks
 from tools.labs import blank
@@ -56,7 +56,7 @@ def page(name) -> str:
 def test_code_is_that_of_the_original(name, edition):
     """Cells, outputs, ids and tags: so what nbval says of the originals holds for these too."""
     if edition and not (PLAIN / edition).exists():
-        unavailable("the Chinese edition is not built: run `make book-zh`")
+        no_chinese()
     folders = HTML.parent.parent, PLAIN / edition
     cells = ([c for c in read(f, name).cells if c.cell_type == "code"] for f in folders)
     if name.startswith("labs/"):
@@ -74,7 +74,7 @@ def test_code_is_that_of_the_original(name, edition):
 def test_a_chinese_notebook_shows_what_is_translated(name):
     """Each paragraph of ten words or more that has a translation."""
     if not (PLAIN / "zh").exists():
-        unavailable("the Chinese edition is not built: run `make book-zh`")
+        no_chinese()
     known = translation.messages(name)
     cells = read(PLAIN / "zh", name).cells
     text = " ".join(" ".join(c.source.split()) for c in cells if c.cell_type == "markdown")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 
@@ -58,6 +61,7 @@ def wrong_marks(translation_: str) -> list[str]:
     return [f"punctuation: {mark!r}" for mark in marks]
 
 
+@pytest.mark.skipif(not translation.CHINESE, reason=translation.LEFT_OUT)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_translation_keeps_formulas_code_links_numbers_and_terms(page):
     found = []
@@ -130,3 +134,14 @@ def test_a_term_and_a_mark_that_are_not_chinese_are_named():
     assert wrong_terms("{term}`符号 <token>`") == ["token is 词元 in the glossary, not 符号"]
     assert not wrong_terms("{term}`词元 <token>`")
     assert len(wrong_marks("中文,中文 中文.")) == 3 and not wrong_marks("中文，$x$ 中文。")
+
+
+@pytest.mark.parametrize(
+    ("languages", "status", "said"),
+    [("en", 0, translation.LEFT_OUT), ("zh", 1, "must be: en, or en,zh")],
+)
+def test_one_variable_leaves_the_edition_out(languages, status, said):
+    command = [sys.executable, "-m", "tools.translation", "build"]
+    given = {**os.environ, "COURSE_LANGUAGES": languages}
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, encoding="utf-8")
+    assert done.returncode == status and said in done.stdout + done.stderr

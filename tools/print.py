@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from pypdf import PdfWriter
 from pypdf.generic import NameObject, TextStringObject
 
-from tools import address
+from tools import address, translation
 
 HTML = address.ROOT / "_build" / "html"
 PRINT = address.ROOT / "_build" / "print"
@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = options.pages or pages(options.solutions)
     with sync_playwright() as playwright:
         browser = chromium(playwright)
-        for folder in [f for f in EDITIONS if (HTML / f / "index.html").exists()]:
+        for folder in [f for f in translation.FOLDERS if (HTML / f / "index.html").exists()]:
             tab = browser.new_page()
             edition(tab, folder, names, whole=not options.pages, solutions=options.solutions)
         browser.close()

@@ -25,7 +25,7 @@ import sphinx_revealjs
 from bs4 import BeautifulSoup, NavigableString, Tag
 from pygments.formatters import HtmlFormatter
 
-from tools import address
+from tools import address, translation
 from tools.course_map import Page, chapters, short
 
 HTML = address.ROOT / "_build" / "html"
@@ -220,7 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
     assets.mkdir(exist_ok=True)
     for name in ("dist/reveal.js", "dist/reveal.css", "plugin/notes/notes.js"):
         shutil.copy(REVEAL / name, assets)
-    for folder in SAID:
+    for folder in translation.FOLDERS:
         if not (HTML / folder / "index.html").exists():
             continue
         (HTML / folder / "slides").mkdir(exist_ok=True)

@@ -9,6 +9,8 @@ Sphinx takes it from a page. Whoever changes an English sentence makes its messa
 keeps the old translation beside it, marked fuzzy, until somebody has mended it; until then the
 Chinese page shows the English. That stops a release (`complete`), and no test.
 tests/test_translation.py finds what a translation has lost: a formula, a number, a link.
+
+COURSE_LANGUAGES=en leaves the edition out: no command does anything, and no page leads to it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import contextlib
 import functools
 import io
+import os
 import re
 import shutil
 import sys
@@ -37,6 +40,12 @@ LANGUAGE = "zh_CN"
 TITLE = "动手学预训练"
 MESSAGES = LOCALE / LANGUAGE / "LC_MESSAGES"
 HTML = ROOT / "_build" / "html"
+LANGUAGES = re.findall(r"\w+", os.environ.get("COURSE_LANGUAGES") or "en, zh")
+if LANGUAGES not in (["en"], ["en", "zh"]):
+    raise SystemExit(f"COURSE_LANGUAGES is {', '.join(LANGUAGES)}, but must be: en, or en,zh")
+CHINESE = "zh" in LANGUAGES
+FOLDERS = ("", "zh/") if CHINESE else ("",)  # of the editions, in _build/html/
+LEFT_OUT = "COURSE_LANGUAGES leaves the Chinese edition out"
 
 MATH = re.compile(r"(?<!\\)\$[^$]+(?<!\\)\$")
 ROLE = re.compile(r"(?<![A-Za-z])\{([\w:-]+)\}`([^`]+)`")  # not \p{L}
@@ -114,7 +123,8 @@ def build() -> int | Exception:
 
 def messages(page: str) -> dict[str, str]:
     """Return the messages of a page that have an up-to-date translation, with it."""
-    file = polib.pofile(str(MESSAGES / f"{page}.po"))
+    path = MESSAGES / f"{page}.po"
+    file = polib.pofile(str(path)) if path.exists() else []  # a new page has none
     return {entry.msgid: entry.msgstr for entry in file if to_do(entry) is None}
 
 
@@ -256,8 +266,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["update", "build", "complete"])
     command = parser.parse_args(arguments).command
+    if not CHINESE:
+        print(f"{LEFT_OUT}: nothing is done for it")
+        return 0
     if command == "build":
-        return int(build() != 0)
+        if build() != 0:
+            return 1
+        print(f"The Chinese edition is built. Open: {HTML}/zh/index.html")
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         if extract(Path(folder)) != 0:
             return 1
