@@ -28,6 +28,7 @@ def test_picture_is_that_of_the_committed_notebook(name):
     )  # a packed picture differs a little everywhere, another one a lot
 
 
+@pytest.mark.skipif(gallery.SONG[0] not in gallery.CHAPTERS, reason="it is not in this course")
 def test_song_is_that_of_the_committed_notebook():
     kept = (gallery.FOLDER / "song.svg").read_text(encoding="utf-8")
     assert kept == gallery.song(), AGAIN
@@ -36,7 +37,8 @@ def test_song_is_that_of_the_committed_notebook():
 
 def test_index_shows_every_picture_with_its_chapter_and_says_what_is_seen():
     chapters = {f"{name}.webp": chapter for name, (chapter, *_) in gallery.FIGURES.items()}
-    chapters["song.svg"] = gallery.SONG[0]
+    if gallery.SONG[0] in gallery.CHAPTERS:
+        chapters["song.svg"] = gallery.SONG[0]
     cards = CARD.findall(INDEX)
     assert {picture: chapter for picture, _, chapter in cards} == chapters
     assert len(cards) == INDEX.count("{grid-item-card}")

@@ -27,7 +27,7 @@ FIGURES = {
     "words": ("word2vec", "Two maps of twenty words", (0.505, 0, 1, 1)),
     "pieces": ("bpe", 'The sentence "What is the city', (0, 0, 0.433, 1)),
     "attention": ("transformer", "Two rows of three heat maps", (0.59, 0.45, 0.87, 1)),
-    "photograph": ("compression", "Three copies of the photograph", (0, 0, 1, 1)),
+    "photograph": ("compression", "The photograph and three copies", (0, 0, 1, 1)),
     "new_digits": ("vae", "A square of 13 by 13 decoded digits", (0.124, 0, 1, 0.885)),
     "gap": ("bert", "Two bar charts of the word in the gap", (0.49, 0, 1, 1)),
     "next_word": ("gpt", "Two bar charts of the next word, the bar of", (0.5, 0, 1, 1)),
@@ -35,6 +35,8 @@ FIGURES = {
     "judge": ("finetuning", "A row of boxes from left to right", (0.53, 0, 1, 1)),
     "reader": ("pairs_and_spans", "Panels one above the other", (0.53, 0.62, 0.815, 1)),
 }
+CHAPTERS = {path.stem for path in (address.ROOT / "chapters").glob("*.ipynb")}
+FIGURES = {name: figure for name, figure in FIGURES.items() if figure[0] in CHAPTERS}
 SONG = (
     "chinese",
     r"keep the pattern: ((?:\w+。){3})",
@@ -93,7 +95,8 @@ def write(folder: Path = FOLDER) -> None:
     folder.mkdir(exist_ok=True)
     for name in FIGURES:
         picture(name).save(folder / f"{name}.webp", quality=90, method=6)
-    (folder / "song.svg").write_text(song(), encoding="utf-8")
+    if SONG[0] in CHAPTERS:
+        (folder / "song.svg").write_text(song(), encoding="utf-8")
 
 
 if __name__ == "__main__":
