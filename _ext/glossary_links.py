@@ -80,7 +80,8 @@ def lead_on(app: Sphinx, doctree: nodes.document, page: str) -> None:
     if app.builder.format != "html" or page != GLOSSARY:
         return
     found, see = uses(app.env), SEE.get(app.config.language, SEE["en"])
-    other = {name: page for page, names in ELSEWHERE.items() for name in names.split(", ")}
+    here = [page for page in ELSEWHERE if page in app.env.found_docs]  # a fork may leave out some
+    other = {name: page for page in here for name in ELSEWHERE[page].split(", ")}
     letters = nodes.paragraph(classes=["glossary-letters"])
     for entry in doctree.findall(nodes.definition_list_item):
         terms = list(entry.findall(nodes.term))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tools import address
 from tools.format_notebooks import notebooks, read
@@ -80,5 +81,7 @@ def data(script: str) -> dict[str, Any]:
 
 
 def committed(name: str) -> dict[str, Any]:
-    """Return what the explorer of that name computes with."""
-    return data((FOLDER / f"{name}.data.js").read_text(encoding="utf-8"))
+    """Return what the explorer of that name computes with; skip if its chapter was removed."""
+    if not (path := FOLDER / f"{name}.data.js").exists():
+        pytest.skip(f"this course has no explorer {name}")
+    return data(path.read_text(encoding="utf-8"))
