@@ -168,7 +168,9 @@ def carried(message: str) -> Counter[tuple[str, str]]:
 
 def differences(message: str, translation: str) -> list[str]:
     """Return what a translation has lost or made up, each in words."""
-    if "\\begin{" in message and "$" not in message:  # a formula of its own, with nothing but words to translate
+    if (
+        "\\begin{" in message and "$" not in message
+    ):  # a formula of its own, with nothing but words to translate
         ours, theirs = (
             {re.sub(r"\s", "", WORDS_IN_MATH.sub("", x))} for x in (message, translation)
         )
