@@ -32,7 +32,7 @@ def classifier(Classifier):
     real[..., None] times states; the sum over dimension 1 alone, divided by lengths[:, None]; a
     tensor (B, d_model), no list; logits as they are
     """
-    body, ids, lengths = _bert(), torch.randint(7, (2, 5)), torch.tensor([2, 5])
+    body, ids, lengths = _bert(), torch.arange(10).view(2, 5) % 7, torch.tensor([2, 5])
     model, states, blind = Classifier(body, 3), body(ids, lengths=lengths), body(ids)
     real = (torch.arange(5) < lengths[:, None])[..., None]
     right = (states * real).sum(1) / lengths[:, None]
@@ -52,12 +52,14 @@ def classifier(Classifier):
 def train(train, Classifier):
     """Twenty steps on ten sentences in batches of three, the last one of one.
 
-    torch.manual_seed(seed), then at once randperm; AdamW of all free weights; n, the number of
-    all steps, and n // 10; s, which counts from 0 through all epochs; lr * factor(s), of the lr
-    given, before each step; one clip_grad_norm_ of all weights together
+    torch.manual_seed(seed), then at once randperm; one AdamW, made before the epochs, of the
+    weights that are free already: train frees and freezes none; F.cross_entropy, a mean; zero_grad
+    before backward; n, the number of all steps, and n // 10; s, from 0 through all epochs; lr *
+    factor(s), of the lr given, before each step; one clip_grad_norm_ of all weights together
     """
     start, ids, labels = Classifier(_bert(), 3), torch.randint(7, (10, 4)), torch.randint(3, (10,))
     nn.init.normal_(start.head.weight, std=3.0)
+    start.body.encoder.layers[0].requires_grad_(False)
     torch.manual_seed(3)
     rate, epochs = warmup_linear(2, 20), [torch.randperm(10).split(3) for _ in range(5)]
 
@@ -75,8 +77,8 @@ def train(train, Classifier):
 
     got = train(model := copy.deepcopy(start).eval(), ids, labels + 1, labels, 0.01, 5, 3, 3)
     assert model.training, "call model.train(): dropout is on"
-    length = len(got) if isinstance(got, list) else got
-    expect(length, 20, "a list: one loss a step, small last batches too")
+    length = sum(isinstance(loss, float) for loss in got)
+    expect(length, 20, "a list of numbers: one loss a step of size=3 rows, small last batches too")
     wrong = {
         "clip the norm of the gradient to 1, between backward and step": {"limit": torch.inf},
         "warm up for a tenth of the steps": {"rate": warmup_linear(0, 20)},
@@ -87,7 +89,7 @@ def train(train, Classifier):
         "n counts the small last batches, too": {"rate": warmup_linear(1, 15)},
     }
     wrong, right = {name: [*losses(**how)] for name, how in wrong.items()}, [*losses()]
-    expect(got[0], right[0], "the first loss; seed with 3, then take the first rows of randperm")
+    expect(got[0], right[0], "the first loss; seed with 3, permute ids, lengths and labels alike")
     expect(got, right, "the losses of twenty steps with seed 3", wrong)
 
 
@@ -112,6 +114,8 @@ def lora_linear(LoRALinear):
     change = x @ layer.A.T @ layer.B.T
     expect(layer(x), old + change, "W x + b + B A x, not divided by the rank")
     expect(linear(x), old, "the old layer's output after a call of the new one")
+    layer(x).sum().backward()
+    assert all(w.grad is not None for w in (layer.A, layer.B)), "A and B learn: no detach, no data"
 
 
 def frozen(train_last, add_lora, Classifier, LoRALinear):
@@ -151,7 +155,7 @@ def merge(merge, LoRALinear):
     W, change = layer.linear.weight.clone(), layer.B @ layer.A
     merge(model)
     assert model[0][0] is layer.linear, (
-        "put back child.linear where child is a LoRALinear, at any depth"
+        "in module itself, no copy, put back child.linear for each LoRALinear, at any depth"
     )
     wrong = {"add B @ A to the matrix, it does not replace it": change}
     wrong["add B @ A, which has the form of W, not its transpose"] = W + change.T
