@@ -15,8 +15,9 @@ from support.text.vocab import Vocab
 def windows(windows):
     """Both ends of a sentence, windows longer than it, words that occur twice.
 
-    one (center, list of neighbors) for each position i: the slices before and after i; remove() and
-    index() take the first equal word, and pop(size) a wrong one near the start
+    one (center, list of neighbors) for each position i: the slices before and after i, up to the
+    last word, in the order of the sentence; remove() and index() take the first equal word, and
+    pop(size) a wrong one near the start
     """
     wrong = {
         "begin at max(0, i - size): -1 is the last word": "a:bca b:cab c:ab a:abcb b:bca",
@@ -30,8 +31,9 @@ def windows(windows):
 def subsampling(keep_probabilities, subsampled_rows):
     """Words that are kept, dropped, and sometimes kept; a reach of 1 and of 5, in turn.
 
-    f is counts / counts.sum(); in each sentence, first one random.random() for each occurrence of
-    a word, then windows over what is left; each center draws one reach for both sides by
+    f is counts / counts.sum(); np.minimum(1, root of t / f), the probability to keep, not to drop;
+    in each sentence first one random.random() < keep[word] for each occurrence, in a new list:
+    sentences stays as it is; then windows; each center draws one reach for both sides by
     random.randint(1, size); rows are (center, list of words)
     """
     ratio = 0.01 / torch.tensor([0.9, 0.05, 0.045, 0.005])
@@ -73,16 +75,16 @@ def skip_gram(SkipGram):
 def noise(running_sums, draw_noise):
     """Four words, 4,000 draws, and true words that must not be drawn.
 
-    first the power, then the sums, not divided; random.choices over range(len(vocab)) with
-    cum_weights=cumulative and k=2 * n; keep a list, in which a word may come several times, not a
-    set; return only the first n of what is left
+    first the power, then the sums, the first weight first, not divided; random.choices over
+    range(len(vocab)) with cum_weights=cumulative and k=2 * n, whatever true_words holds; keep a
+    list, in which a word may come several times, not a set; return the first n of what is left
     """
     sums, wrong = [27.0, 35.0, 36.0, 37.0], {"take the power of 0.75": [81, 97, 98, 99]}
     expect([*running_sums(np.array([81, 16, 1, 1]))], sums, "counts 81, 16, 1, 1", wrong)
     world = {"vocab": range(4), "cumulative": sums, "random": Random(0)}
     with patch.dict(draw_noise.__globals__, world):
         drawn, few = draw_noise([], 4000), draw_noise([1, 3], 400)
-    part, right = torch.tensor(drawn).bincount() / 4000, torch.tensor([27.0, 8, 1, 1]) / 37
+    part, right = torch.tensor(drawn).long().bincount() / 4000, torch.tensor([27.0, 8, 1, 1]) / 37
     wrong = {"the sums are cum_weights, not weights": torch.tensor(sums) / sum(sums)}
     expect(part, right, "fractions of 4,000 noise words", wrong, atol=0.03)
     assert not {1, 3} & {*few}, "words of the window are no noise: drop those in true_words"
@@ -92,11 +94,12 @@ def noise(running_sums, draw_noise):
 def pad(pad):
     """Rows of three lengths, two with too little noise, and a true word with the id 0.
 
-    one call a row, draw_noise(context, noise_words * len(context)), with the context words alone;
-    it may return fewer; the mask is 1 for all that came; zeros up to the longest row of this batch
+    one call a row, draw_noise(context, noise_words * len(context)), with the context words alone,
+    no center; it may return fewer; the mask is 1 for all that came; a row is a new list: context
+    words, noise, then zeros up to the longest row of this batch
     """
-    rows, noise = [(7, [3, 5]), (8, [0]), (4, [1])], {3: [9, 2, 6], 0: [6, 2], 1: []}
-    with patch.dict(pad.__globals__, draw_noise=lambda near, n: noise[near[0]][:n]):
+    rows, noise = [(7, [3, 5]), (8, [0]), (4, [1])], {(3, 5): [9, 2, 6], (0,): [6, 2], (1,): []}
+    with patch.dict(pad.__globals__, draw_noise=lambda near, n: noise[tuple(near)][:n]):
         centers, candidates, labels, mask = pad(rows, 2)
     expect(centers, torch.tensor([7, 8, 4]), "the centers")
     words = torch.tensor([[3, 5, 9, 2, 6], [0, 6, 2, 0, 0], [1, 0, 0, 0, 0]])
@@ -105,7 +108,7 @@ def pad(pad):
     true, real = (torch.arange(5) < torch.tensor(n)[:, None] for n in ((2, 1, 1), (5, 3, 1)))
     assert candidates.dtype == torch.int64, "candidates are ids: a tensor of integers"
     assert labels.is_floating_point(), "labels are numbers with a point, 0.0 and 1.0: use float()"
-    expect(labels, true, "the labels", {"the label of a noise word is 0": real})
+    expect(labels, true, "the labels", {"the label of noise is 0; labels come before mask": real})
     wrong = {"make the mask from the lengths": words != 0, "noise words are real": true}
     expect(mask, real, "the mask", wrong)
     assert rows[0][1] == [3, 5], "rows must stay as they are: make new lists, without += or extend"
@@ -114,9 +117,10 @@ def pad(pad):
 def negative_sampling(NegativeSkipGram):
     """Padding, random weights, and scores of 1000.
 
-    a dot product of each candidate with its own center; one sum over all real entries, true words
-    and noise, divided once by labels.sum(): not by rows or entries, no mean of each row or kind;
-    the mask times the losses, not times the scores
+    self.center(centers), self.context(candidates), a dot product of each candidate with its own
+    center, over the last dimension: (B, L), also for B = 1; no sigmoid; -logsigmoid(s), for noise
+    of -s; the mask times the losses, not the scores; one sum over all real entries, true words and
+    noise, divided once by labels.sum(), no mean of each row or kind
     """
     model, (v, u) = NegativeSkipGram(6, 2), torch.randn(2, 6, 2)
     centers, candidates = torch.tensor([1, 3]), torch.tensor([[0, 2, 4, 5], [3, 1, 2, 0]])
@@ -127,6 +131,7 @@ def negative_sampling(NegativeSkipGram):
         right = scale * (center * u[candidates]).sum(2)
         wrong = {"candidates are in self.context": scale * (center * v[candidates]).sum(2)}
         expect(model(centers, candidates).detach(), right, "scores of four candidates", wrong)
+        expect(model(centers[:1], candidates[:1]), right[:1], "scores of one center")
         each = F.binary_cross_entropy_with_logits(right, labels, reduction="none")
         right, got = (each * mask).sum() / 3, model.loss(centers, candidates, labels, mask).detach()
         wrong = {"padding has no loss": each.sum() / 3, "divide by the true pairs": right * 3 / 7}
@@ -135,13 +140,16 @@ def negative_sampling(NegativeSkipGram):
 
 
 def analogy(analogy):
-    """Seven words on a plane, vectors of different lengths.
+    """Eight words on a plane, vectors of different lengths.
 
-    scale the rows of table, dim=1, into a new tensor, before all sums and products; the words of
-    the question get -inf, not 0; return the word, by vocab.lookup_token(int(…))
+    scale the rows of table, dim=1, into a new tensor, before all sums and products; b - a + c;
+    the largest cosine; the words of the question get -inf, not 0; return the word, by
+    vocab.lookup_token(int(…))
     """
-    words = dict(a=(1, 0), b=(0, 2), c=(3, 0), right=(1, 4), far=(9, 9), back=(2, -1), no_c=(-1, 1))
+    words = dict(a=(1, 0), b=(0, 2), c=(2, 3), right=(-3, 5), far=(10, 12), back=(3, -1))
+    words |= dict(no_c=(-6, 5), swapped=(7, 3))
     wrong = {"b is no answer": "b", "scale each row to length 1": "far", "take b minus a": "back"}
+    wrong |= {"b - a + c: take a away, add c": "swapped", "add c": "no_c"}
     for asked, right in (words, "right"), ({k: words[k] for k in "abc"} | {"low": (1, -4)}, "low"):
         with patch.dict(analogy.__globals__, vocab=Vocab(asked)):
             got = analogy(torch.tensor([*asked.values()]).double().requires_grad_(), *"abc")
