@@ -10,8 +10,8 @@ def count(count):
     """A window of two, a longer sentence, a word twice in a window, and two sentences.
 
     1/distance once to (word, other) and once to (other, word), also where both are one word;
-    distance from 1; positions from enumerate, not from index(); one dictionary whose keys are
-    pairs, without entries of 0; no pairs across sentences
+    distances from 1 to window, none farther; positions from enumerate, not from index(); one
+    dictionary whose keys are pairs, without entries of 0; no pairs across sentences
     """
     right = {"ab": 3.0, "ba": 3.0, "bb": 2.0}
     wrong = {
@@ -26,29 +26,31 @@ def count(count):
 
 
 def ratio(probability_ratio):
-    """Two words of different frequency.
+    """Two words of different frequency, one of which meets itself.
 
-    P(k | a) is x[a, k] by the sum of x[a, …] over all words, P(k | b) is x[b, k] by the sum of
-    x[b, …]; P(k | a) is divided by P(k | b)
+    P(k | a) is x[a, k] by the sum of x[a, …] over all words, k and a too, each once; P(k | b) is
+    x[b, k] by the sum of x[b, …]; P(k | a) is divided by P(k | b)
     """
-    x = {("ice", "solid"): 2.0, ("ice", "gas"): 0.5, ("steam", "solid"): 1.0, ("steam", "gas"): 7.0}
-    x |= {(b, a): n for (a, b), n in x.items()}
-    wrong = {"divide x[a, k] by the sum of all x[a, …], also b": 2.0, "k counts in the sum": 28.0}
+    x = {("ice", "solid"): 2.0, ("ice", "gas"): 1.0, ("steam", "solid"): 1.0, ("steam", "gas"): 7.0}
+    x |= {(b, a): n for (a, b), n in x.items()} | {("ice", "ice"): 1.0}
+    wrong = {"divide x[a, k] by the sum of all x[a, …], also b": 2.0, "k counts in the sum": 7.0}
+    wrong["x[a, a] counts in the sum"] = 16 / 3
     got = float(probability_ratio(x, "solid", "ice", "steam"))
-    expect(got, 6.4, "solid with ice (2 of 2.5) and with steam (1 of 8)", wrong)
+    expect(got, 4.0, "solid with ice (2 of 4) and with steam (1 of 8)", wrong)
 
 
 def weights(f, weighted_loss):
     """Counts below, at and above x_max, and four pairs.
 
-    f: clamp(max=1), for tensors; weighted_loss: predicted is a logarithm already, x is not; the
-    argument weight, as it is, times the squared error, pair by pair; then the mean over the number
-    of pairs, a tensor, no item()
+    f: x by x_max, clamp(max=1), to the power of 0.75, in new tensors; weighted_loss: predicted is a
+    logarithm already, x is not: its natural log(); the argument weight, as it is, times the squared
+    error, pair by pair, not halved; then the mean over the number of pairs, a tensor, no item()
     """
     x = torch.tensor([2.0, 1 / 3, 7 / 6, 3])
     weight = (x / 2).clamp(max=1) ** 0.75
     wrong = {"at most 1": (x / 2) ** 0.75, "first divide by x_max": (x**0.75 / 2).clamp(max=1)}
     expect(f(x, 2), weight, "f of 2, 1/3, 7/6, 3 with x_max = 2", wrong)
+    assert x[3] == 3, "f leaves x unchanged: no clamp_, div_ or /="
     predicted = torch.tensor([0.0, 1, -2, 0.5])
     each = weight * (predicted - x.log()) ** 2
     wrong = {"predict log x": (weight * (predicted - x) ** 2).mean(), "take the mean": each.sum()}
@@ -59,7 +61,8 @@ def model(GloVe):
     """Random weights, pairs in which a word is center and context, and the start.
 
     v_i times u_j, summed over the dimensions only, dim=-1; plus center_bias[i] and
-    context_bias[j]; two biases, each an nn.Parameter of its own, shape (vocab_size,)
+    context_bias[j]; no exp: it predicts the logarithm; two nn.Embedding; two biases, each an
+    nn.Parameter of its own, shape (vocab_size,)
     """
     model, (i, j) = GloVe(3, 2), torch.tensor([[0, 2, 1, 1], [1, 0, 1, 2]])
     (v, u), (b, c) = torch.randn(2, 3, 2), torch.randn(2, 3)
@@ -83,8 +86,9 @@ def model(GloVe):
 def chance(GloVeFromChance):
     """Three words whose row sums are 2, 8 and 30.
 
-    n is the sum of all row sums, not the number of words; only log n is halved; copy the values
-    into both biases, which stay parameters: .data.copy_(…)
+    n is the sum of all row sums, not the number of words; natural logarithms of x_i and of n, as
+    they are; minus half of log n, only this halved; copy the values into both biases, which stay
+    parameters: .data.copy_(…)
     """
     sums = torch.tensor([2.0, 8, 30])
     model, log_n = GloVeFromChance(sums, 2), sums.sum().log()
@@ -97,8 +101,9 @@ def chance(GloVeFromChance):
 def gradients(f, gradients):
     """A matrix that is not symmetric, with empty cells.
 
-    if the first, v, differs, the error: rows are centers, v @ u.T, and cell i, j has b[i] + c[j],
-    b[:, None] + c, minus log x; then 2 * f(x, x_max) * error, no mean; the order v, u, b, c
+    for v a product of the slopes with u, for u one with v, transposed slopes; sums for b and c are
+    (V,), no keepdim; the order v, u, b, c; slopes: 2 * f(x, x_max) * error, of x as given, no mean;
+    error: v @ u.T, rows are centers, b[i] + c[j], b[:, None] + c, minus log x; 0 only where x is 0
     """
     x = torch.tensor([[0.0, 3, 0.5], [1, 0, 2], [0.2, 0, 4]])
     (v, u), (b, c) = torch.randn(2, 3, 2), torch.randn(2, 3)
@@ -111,18 +116,18 @@ def gradients(f, gradients):
         "b belongs to the rows: sum over the columns": [*right[:2], right[3], right[2]],
     }
     got = gradients(v, u, b, c, x, 2)
+    assert (x == 0).sum() == 3, "x must stay as it is: clone() it"
     assert all(g.isfinite().all() for g in got), "log 0 is -inf: put another number there"
     for i, name in enumerate("vubc"):
         expect(got[i], right[i], f"the gradient of {name}", {w: wrong[w][i] for w in wrong})
-    assert (x == 0).sum() == 3, "x must stay as it is: clone() it"
 
 
 def train(train):
     """Six pairs: two epochs in one batch, and one in batches of four.
 
-    pairs has counts, of which weighted_loss takes the logarithms, and finished weights; in each
-    epoch one randperm, which orders all four tensors alike; one Adagrad with lr, made before the
-    epochs; loss.item() for each batch
+    pairs has counts, of which weighted_loss takes the logarithms, and finished weights; its mean
+    is the loss, not times the batch's size; in each epoch one randperm, which orders all four
+    tensors alike; one Adagrad with lr, made before the epochs; loss.item() for each batch
     """
     i, x, weight = torch.arange(6), torch.arange(2.0, 8), torch.rand(6)
     asked, after, pairs = [], [], (i, i, x, weight)

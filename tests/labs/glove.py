@@ -23,7 +23,9 @@ MISTAKES = [
     ),
     ("ratio", RATIO, "x[a, k] / x[b, k]", "by the sum of all x[a, …]"),
     ("ratio", "if i == word)", "if i == word and _ != k)", "k counts in the sum"),
+    ("ratio", "if i == word)", "if i == word != _)", "x[a, a] counts"),
     ("weights", F, "(x / x_max) ** 0.75", "at most 1"),
+    ("weights", F, "(x.clamp_(max=x_max) / x_max) ** 0.75", "leaves x unchanged"),
     ("weights", F, "(x**0.75 / x_max).clamp(max=1)", "first divide by x_max"),
     (
         "model",
@@ -43,6 +45,7 @@ MISTAKES = [
     ("chance", CHANCE, "", "initialize both biases"),
     ("gradients", "torch.where(x > 0, x, 1).log()", "x.log()", "put another number there"),
     ("gradients", "slope.T @ v", "slope @ v", "transpose for u"),
+    ("gradients", "slope @ u, slope.T @ v", "slope.T @ u, slope @ v", "for v a product of the"),
     ("gradients", "slope = 2 * f", "slope = f", "has the factor 2"),
     ("gradients", SLOPES, "slope.sum(0), slope.sum(1)", "belongs to the rows"),
     ("train", "            optimizer.zero_grad()\n", "", "set the gradients to zero"),
