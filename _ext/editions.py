@@ -262,7 +262,8 @@ def save_time() -> None:
 def work_in_parallel(app: Sphinx) -> None:
     """Read and write pages in several processes: two extensions do nothing while they are read."""
     for name in ("sphinx_multitoc_numbering", "sphinx-mathjax-offline"):
-        app.extensions[name].parallel_read_safe = True
+        if name in app.extensions:
+            app.extensions[name].parallel_read_safe = True
     app.parallel = max(app.parallel, min(4, os.cpu_count() or 1))
 
 
