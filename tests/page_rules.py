@@ -147,6 +147,7 @@ def buttons(found: Page, path: Path | None) -> list[str]:
     name, where = path.relative_to(address.ROOT).as_posix(), address.repository()
     asked, plain = [f"{where}/edit/main/{name}"], path
     if path.suffix == ".ipynb":
+        name = f"{'zh/' * found.name.startswith('zh/')}{name}"  # a Chinese page's is Chinese
         asked = [address.colab(where, name), address.kaggle(where, name), *asked]
         plain = address.ROOT / "_build" / "colab" / name
     downloads = [link for link in found.buttons if "/_sources/" in link]

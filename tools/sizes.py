@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lines, docstrings and blank ones included.
 LIMITS = {
     "support/": 4500,
-    "support/labs/": 2300,
+    "support/labs/": 2350,
     "pretrain/": 700,
-    "tests/": 12000,
+    "tests/": 13500,
     "transformer.py": 330,
     "gpt.py": 180,
     "entries in the root": 26,
