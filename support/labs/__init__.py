@@ -75,10 +75,10 @@ def check(name: str, *answers: Any) -> Result:
     except Exception as error:  # an unfinished answer may fail in any way
         kind = "" if isinstance(error, AssertionError) and str(error) else type(error).__name__
         reason = ": ".join(part for part in (kind, str(error).strip()) if part)
-        said = f"not yet. {reason.splitlines()[0]}{_where(error)}"
+        said = f"not yet. {' '.join(reason.split())[:400]}{_where(error)}"
         hint = " ".join(known[name].__doc__.partition("\n")[2].split())
         if hint and lab != "exercises" and (kind or isinstance(error, Unnamed)):
-            said += f". Look at: {hint}"
+            said = f"{said.rstrip('.:')}. Look at: {hint}"
     finally:
         torch.set_default_dtype(before)
     _results[name] = Result(f"{name}: {said}")
@@ -86,9 +86,15 @@ def check(name: str, *answers: Any) -> Result:
 
 
 def progress(lab: str) -> Result:
-    """Return how many checks of a lab have passed, and write what each said to LAB.json."""
-    said = {name: _results.get(name, Result(f"{name}: not tried yet")) for name in checks(lab)}
-    Path(f"{lab}.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
+    """Return how many checks of a lab have passed, and write what each said to LAB.json.
+
+    Of a check that is not tried in this session, it keeps what LAB.json says.
+    """
+    said = {name: f"{name}: not tried yet" for name in checks(lab)}
+    if (file := Path(f"{lab}.json")).exists():
+        said |= {n: s for n, s in json.loads(file.read_text("utf-8")).items() if n in said}
+    said = {name: _results.get(name, Result(old)) for name, old in said.items()}
+    file.write_text(json.dumps(said, indent=1), encoding="utf-8")
     passed, missing = sum(map(bool, said.values())), [n for n, result in said.items() if not result]
     rest = f"; to be done: {', '.join(missing)}" if missing else f": passed. See {lab}.json"
     return Result(f"{passed} of {len(said)}{rest}")

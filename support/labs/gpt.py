@@ -22,9 +22,9 @@ def _attend(q, k, v, is_causal=True, scale=None):
 def attention(CausalSelfAttention):
     """Two heads and three positions, with large weights.
 
-    the order (qkv in thirds first, then heads: split the last dimension, then transpose), the
-    square root of d_head, -inf above the diagonal before the softmax, the softmax over keys, then
-    out
+    qkv in thirds first, then heads: split the last dimension into (H, d_head), head h the h-th
+    stretch, then transpose; the square root of d_head; -inf above the diagonal before the softmax;
+    the softmax over keys; then out
     """
     layer, x = _large(CausalSelfAttention(8, 2)), torch.randn(2, 3, 8)
     assert {"qkv.bias", "out.bias"} <= {*layer.state_dict()}, "qkv and out have a bias"
@@ -40,9 +40,9 @@ def attention(CausalSelfAttention):
 def model(GPT, initialize):
     """GPT-2's logits with the same large weights and with dropout; initial weights of eight layers.
 
-    Block: each norm before its part and inside the residual, x + f(norm(x)); final_norm before the
-    logits; dropout on the sum of the embeddings and on f, before x is added. initialize: out and
-    down 0.02 / sqrt(2 * n_layers), biases 0, and return the model
+    tokens + positions from 0, as they are; x + f(norm(x)) twice, the second with the sum after the
+    first; GELU between up and down; final_norm; dropout on the embeddings' sum and on f alone.
+    initialize: parameters by name; out and down 0.02 / sqrt(2 * n_layers); return the model
     """
     ours, ids = _large(GPT(11, 8, 2, 2, 6, 0.5)), torch.randint(11, (2, 5))
     theirs = gpt.GPT(gpt.GPTConfig(11, 8, 2, 2, max_length=6, dropout=0.5, attention_dropout=0.0))
@@ -58,29 +58,34 @@ def model(GPT, initialize):
     wrong = {"use GELU's approximation, approximate='tanh'": theirs(ids)}
     expect(ours(ids), right, "logits of GPT-2", wrong)
     expect(ours.train()(ids), dropped, "logits in training: where there is dropout")
-    model = initialize(GPT(400, 192, 8, 4, 60, 0.0))
-    for name, right, mistake, wrong in (
-        ("layers.3.attention.out.weight", 0.005, "two additions a layer: 2 * n_layers", 0.0071),
-        ("tokens.weight", 0.04, "scale the token embeddings", 0.02),
-        ("positions.weight", 0.02, "do not scale the positions", 0.04),
-        ("final_norm.weight", 1.0, "the gains of the norms stay 1", 0.0),
-        ("layers.3.attention.qkv.bias", 0.0, "", None),
-    ):
-        size = model.get_parameter(name).square().mean().sqrt().item()
+    adds = (0.005, "two additions a layer: 2 * n_layers", 0.0071)
+    known = {"out": adds, "down": adds, "tokens": (0.04, "scale the token embeddings", 0.02)}
+    known["positions"] = (0.02, "do not scale the positions", 0.04)
+    model = GPT(400, 192, 8, 4, 60, 0.0)
+    parts = {name: nn.Linear(192, 192, bias=False) for name in ("key", "out")}
+    model.layers[0].attention = nn.ModuleDict(parts)  # as step 9 does
+    for name, weight in initialize(model).named_parameters():
+        other = (
+            (0.02, "", None) if weight.dim() > 1 else (1.0, "the gains of the norms stay 1", 0.0)
+        )
+        right, mistake, wrong = known.get(name.split(".")[-2], other)
+        right, size = 0.0 if name.endswith("bias") else right, weight.square().mean().sqrt().item()
         expect(size, right, f"root mean square of {name}", {mistake: wrong}, 0.1 * right)
 
 
 def sampling(next_distribution):
     """Four tokens, out of order, with each rule and with two at a time.
 
-    first divide by the temperature, then top_k, then top_p, and normalize after each; the
-    probabilities in the order of the tokens, not sorted; logits stay as they are (no /= or
-    logits[...] =)
+    first divide the logits by the temperature, before the softmax; then top_k; then top_p, most
+    likely first, the token at which the sum reaches top_p included; normalize after each; back in
+    the order of the tokens; logits stay as they are (no /= or logits[...] =)
     """
     logits = (p := torch.tensor([0.15, 0.5, 0.05, 0.3])).log()
+    two = p.sqrt() * (p > 0.2)
     for rule, mistake, kept in (
         ({"temperature": 0.5}, "divide the logits by the temperature", p.sqrt()),
-        ({"temperature": 0.5, "top_p": 0.9}, "keep the token where the sum reaches top_p", p > 0.3),
+        ({"top_k": 2}, "keep k tokens, not k + 1", p * (p > 0.1)),
+        ({"temperature": 2.0, "top_p": 0.68}, "keep the token where the sum reaches top_p", two),
         ({"top_k": 3, "top_p": 0.82}, "sum to 1 after top_k, before top_p", p * (p > 0.1)),
     ):
         right = gpt.next_token_probabilities(p.log()[None], **rule)[0]
@@ -90,9 +95,9 @@ def sampling(next_distribution):
 def cache(GPT, step):
     """The logits of eight tokens, one by one.
 
-    keys and values appended along dim=2 and stored in cache itself; no mask; the position is the
-    length so far, caches[0]["k"].shape[2], before this token, 0 at first; the rest as in Block:
-    x + f(norm(x)), then final_norm
+    attend_step: k and v appended along dim=2 and stored in cache itself; no mask; scores over the
+    root of d_head, softmax over dim=-1, attention.out. step: positions from 0, by the length before
+    this token, caches[0]["k"].shape[2]; the rest as in Block and GPT
     """
     model, ids, caches = _large(GPT(11, 8, 2, 2, 20, 0.0)), torch.randint(11, (2, 8)), [{}, {}]
     logits, right = [step(model, ids[:, t : t + 1], caches) for t in range(8)], model(ids)
@@ -108,8 +113,8 @@ def norm_and_gate(RMSNorm, SwiGLU):
     """Two vectors, an own weight and eps, and a gate with large weights.
 
     RMSNorm: the mean of the squares over the last dimension (keepdim=True), nothing subtracted,
-    plus eps, then the square root; weight is an nn.Parameter. SwiGLU: d_ff = 8 * d_model // 3, no
-    biases, SiLU (x times its sigmoid) of gate alone, before the product
+    plus eps, then the square root; weight is an nn.Parameter of ones. SwiGLU: d_ff as given, else
+    8 * d_model // 3; no biases; SiLU (x times its sigmoid) of gate alone, before the product
     """
     layer, x = RMSNorm(2, 0.5), torch.tensor([[[3.0, 4.0], [0.0, 0.0]]])
     layer.get_parameter("weight").data *= 2
@@ -120,27 +125,30 @@ def norm_and_gate(RMSNorm, SwiGLU):
     layer, x = _large(SwiGLU(7)), torch.randn(2, 3, 7)
     gate, up, down = x @ layer.gate.weight.T, x @ layer.up.weight.T, layer.down.weight.T
     wrong = {"apply SiLU to gate, not to up": (gate * F.silu(up)) @ down}
-    expect(gate.shape[2], 18, "d_ff with d_model = 7")
+    widths = [gate.shape[2], SwiGLU(7, 5).down.in_features]
+    expect(widths, [18, 5], "d_ff with d_model = 7, where none is given and where 5 is")
     expect(layer(x), (F.silu(gate) * up) @ down, "SwiGLU with large weights", wrong)
 
 
 def rotary_groups(rotate, GroupedQueryAttention):
-    """Three positions with base 100; four query heads, two of keys and values.
+    """Three positions with base 100; six query heads, two of keys and values.
 
-    rotate: pairs i and i + d_head/2, exponent -2i/d_head, the argument base, positions from 0,
-    both sums from the old components. Attention: key and value n_kv_heads * d_head wide; heads
-    split and transposed first, then rotate q and k; is_causal=True; heads swapped back; no biases
+    rotate: pairs i and i + d_head/2, i and positions from 0, exponent -2i/d_head, the argument
+    base, a cos - b sin, a sin + b cos. Attention: no biases; d_head = d_model // n_heads; key and
+    value n_kv_heads * d_head wide; heads split, transposed, then q and k rotated, k and v repeated
+    by repeat_interleave(n_heads // n_kv_heads); is_causal, no scaling of yours; heads back; out
     """
     x, angles = torch.randn(2, 4, 3, 4), torch.arange(3)[:, None] * torch.tensor([1, 0.1])
-    a, b, c, s = *x.chunk(2, -1), angles.cos(), angles.sin()
+    a, b, c, s = *x.clone().chunk(2, -1), angles.cos(), angles.sin()
     right = torch.cat((a * c - b * s, a * s + b * c), -1)
     wrong = {"rotate the other way": torch.cat((a * c + b * s, b * c - a * s), -1)}
     expect(rotate(x, 100.0), right, "three positions, base 100", wrong)
-    layer, x = _large(GroupedQueryAttention(16, 4, 2)), torch.randn(2, 3, 16)
+    expect(x, torch.cat((a, b), -1), "x after rotate, which returns a new tensor")
+    layer, x = _large(GroupedQueryAttention(24, 6, 2)), torch.randn(2, 3, 24)
     out, parts = layer.out.weight.T, (layer.query, layer.key, layer.value)
     q, k, v = ((x @ p.weight.T).unflatten(-1, (-1, 4)).transpose(1, 2) for p in parts)
-    q, k, turns = rotate(q), rotate(k).repeat_interleave(2, 1), [0, 2, 1, 3]
-    v, turned = (y.repeat_interleave(2, 1) for y in (v, rotate(v)))
-    wrong = {"query heads 1 and 2 share a head": _attend(q, k[:, turns], v[:, turns]) @ out}
+    q, k, turns = rotate(q), rotate(k).repeat_interleave(3, 1), [0, 3] * 3
+    v, turned = (y.repeat_interleave(3, 1) for y in (v, rotate(v)))
+    wrong = {"query heads 1, 2 and 3 share a head": _attend(q, k[:, turns], v[:, turns]) @ out}
     wrong["do not rotate the values"] = _attend(q, k, turned) @ out
-    expect(layer(x), _attend(q, k, v) @ out, "four query heads", wrong)
+    expect(layer(x), _attend(q, k, v) @ out, "six query heads", wrong)
