@@ -15,22 +15,28 @@ def _compare(Value, ours, theirs, inputs, g, wrong, *rest):
     values, right, name = [*map(Value, inputs)], theirs(*leaves, *rest), theirs.__name__
     out = ours(*values, *rest)
     expect(out.data, right.detach(), f"the data of {name}", wrong)
-    assert out.parents == (*values,), "the parents are the Values that were given, as a tuple"
+    parents = "return a Value, whose parents are the Values that were given, as a tuple"
+    assert getattr(out, "parents", None) == (*values,), parents
     slopes = torch.autograd.grad(right, leaves, g)
     assert isinstance(got := out.pull(g), tuple), "pull returns a tuple, for one parent (gradient,)"
     wrong = {"the gradients have the order of the parents": slopes[::-1], **wrong}
     expect(got, slopes, f"pull(g) of {name}", wrong)
+    kept = [leaf.detach() for leaf in leaves]
+    expect([value.data for value in values], kept, f"the data given to {name}, which stays")
 
 
 def unbroadcast(unbroadcast):
     """Missing dimensions, dimensions of 1, both, and neither.
 
-    the missing dimensions are the first, not the last: sum(0) until len(shape) are left; then
+    the missing dimensions are the first, not the last: sum(0) until len(shape) are left; only then
     each axis where shape has 1 is summed, with keepdim=True, and each of the others stays; no
     reshape is needed
     """
     g = torch.tensor([[1.0, 2, 3], [4, 5, -6]])
-    wrong = {"add up, don't average": g.mean(0), "keep dimensions of 1, sum all missing": g.sum(0)}
+    wrong = {
+        "add up, don't average": g.mean(0),
+        "sum all missing, then keep dimensions of 1": g.sum(0),
+    }
     for shape in ((3,), (1, 3), (2, 1), (1,), (2, 3), ()):
         expect(unbroadcast(g, shape), g.sum_to_size(shape), f"from (2, 3) to {shape}", wrong)
 
@@ -38,8 +44,8 @@ def unbroadcast(unbroadcast):
 def add_and_multiply(Value, add, multiply):
     """A matrix and a row that is broadcast.
 
-    a.data + b.data, as a + b would call add again; in pull, too, the data of a and b; each slope
-    times g, then unbroadcast to the shape of its own parent
+    return Value(data, (a, b), pull); a.data + b.data, as a + b would call add again; in pull, too,
+    the data of a and b; each slope times g, then unbroadcast to the shape of its own parent
     """
     g, b = torch.tensor([[1.0, 2, 3], [4, 5, -6]]), torch.tensor([2.0, -1, 3])
     a, undo = g + 1, "undo the broadcasting of b in pull"
@@ -64,20 +70,22 @@ def matmul_and_relu(Value, matmul, relu):
 
 
 def cross_entropy(Value, cross_entropy):
-    """A batch of two against PyTorch, a gradient of 3, and scores of 1000.
+    """A batch of two against PyTorch, a gradient of 5, and scores of 1000.
 
-    keepdim=True in amax and sum over dimension 1 (max returns values and indices); log p_c as z_c
-    minus the log of the sum, not as the log of p_c; in pull the probabilities, less 1 at [rows,
-    y], not less y
+    keepdim=True in amax and sum over dimension 1 (max returns values and indices); z, less its
+    largest, both as z_c and in the sum; log p_c is z_c minus the log of the sum, not the log of
+    p_c; the mean over B, not over all B * C; in pull the same z's probabilities, less 1 at [rows,
+    y], not less y; divided by B, too
     """
     scores, y = torch.tensor([[1.0, 2, 0.5], [0.3, -1.2, 3]]), torch.tensor([0, 1])
     slope, log_p = scores.softmax(1) - F.one_hot(y, 3), scores.log_softmax(1)
     wrong = {"take the mean over the examples, not the sum": F.cross_entropy(scores, y) * 2}
     wrong["example i has class y[i]: index with rows and y"] = -log_p[:, y].mean()
-    wrong |= {"divide the gradient by B": (3 * slope,), "multiply by the g given": (slope / 2,)}
-    _compare(Value, cross_entropy, F.cross_entropy, (scores,), torch.tensor(3.0), wrong, y)
-    where = "scores of 1000: subtract each row's largest; log p_c is z_c - log of the sum of e^z"
-    expect(cross_entropy(Value(1000 * scores), y).data, 2600.0, where)
+    wrong |= {"divide the gradient by B": (5 * slope,), "multiply by the g given": (slope / 2,)}
+    _compare(Value, cross_entropy, F.cross_entropy, (scores,), (g := torch.tensor(5.0)), wrong, y)
+    wrong = {"subtract each row's largest; log p_c is z_c - log of the sum of e^z": g * torch.inf}
+    wrong["subtract each row's largest, first"] = g * torch.nan
+    _compare(Value, cross_entropy, F.cross_entropy, (1000 * scores,), g, wrong, y)
 
 
 def backward(Value, add, multiply, backward):
@@ -128,9 +136,9 @@ def sgd_and_momentum(sgd, momentum):
 def adam_and_adamw(adam, adamw):
     """Two steps, with a large and a tiny gradient, against torch.optim.
 
-    t, which is 1 in the first step and grows; s, of g**2; m over 1 - beta1**t, s over 1 -
-    beta2**t, the undivided ones kept in memory; beta1, beta2, the arguments; adamw: w times 1 -
-    lr * decay before adam
+    t, which is 1 in the first step and grows; m and s, means: beta times the old one plus 1 - beta
+    times g or g**2; m over 1 - beta1**t, s over 1 - beta2**t, the undivided ones kept in memory;
+    the root of s, plus 1e-8; beta1, beta2, the arguments; adamw: w times 1 - lr * decay before adam
     """
     g = torch.tensor([3.0, 1e-5])
     wrong = {"divide m and s by 1 - beta**t": 1 - 0.01 * g / (0.001**0.5 * g + 1e-8)}
@@ -147,9 +155,9 @@ def adam_and_adamw(adam, adamw):
 def orthogonalize(orthogonalize):
     """A strong and a weak direction, in a wide and in a tall matrix.
 
-    one norm of the whole matrix, the root of the sum of all squares, not the largest singular
-    value or norms of rows; five rounds, each with a new A; A @ A, no elementwise product; the sum
-    times X; transposed back at the end
+    divided once, before the rounds, by the norm of the whole matrix, the root of the sum of all
+    squares, not the largest singular value or norms of rows; five rounds, each with a new A; A @
+    A, no elementwise product; the sum times X; transposed back at the end
     """
     x = wide = torch.tensor([[1.8, -0.08, 0], [2.4, 0.06, 0]])
     x = x / x.norm()
@@ -163,4 +171,4 @@ def orthogonalize(orthogonalize):
     expect(orthogonalize(0 * wide), 0 * wide, "zeros: add 1e-7 to the norm")
     with FlopCounterMode(display=False) as counter:
         orthogonalize(torch.ones(40, 2))
-    assert counter.get_total_flops() < 20_000, "transpose a tall matrix: x @ x.T is larger"
+    assert counter.get_total_flops() < 20_000, "A is too large: transpose a tall matrix, A = X X^T"

@@ -20,12 +20,7 @@ MISTAKES = [
     ("model", "math.sqrt(768 / d_model)", "1", "scale the token embeddings"),
     ("model", 'if name.endswith("bias")', "if weight.dim() == 1", "gains of the norms"),
     ("model", "elif weight.dim() == 2", 'elif "up" not in name and weight.dim() == 2', "up.weight"),
-    (
-        "model",
-        "    d_model, n_",
-        "    model.layers[0].attention.qkv\n    d_model, n_",
-        "parameters by name",
-    ),
+    ("model", "d_model, n_layers = ", "model.layers[0].attention.qkv; d_model, n_layers = ", "qkv"),
     ("model", "self.dropout(self.tokens(ids) + self", "(self.tokens(ids) + self", "is dropout"),
     ("model", "for _ in range(n_layers)]", "] * n_layers", "the same tensor as another"),
     ("sampling", "(logits / t", "logits.div_(t", "logits stay as they are"),

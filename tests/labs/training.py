@@ -7,6 +7,7 @@ LIST = (
 )
 SUM = 'memory.get("m", 0) + g  # new\n    return w - lr * memory["m"]'
 RELU, CE = "(g * (a.data > 0),)", "(g * p_minus_truth / len(y),)"
+NORM, LOG_P = "wide = wide / (wide.norm() + 1e-7)", "log_p[rows, y].mean()"
 
 MISTAKES = [
     ("unbroadcast", "while g.dim() > len(shape)", "if g.dim() > len(shape)", "sum all missing"),
@@ -24,18 +25,8 @@ MISTAKES = [
     ("cross_entropy", CE, "(g * p_minus_truth,)", "divide the gradient by B"),
     ("cross_entropy", CE, "(p_minus_truth / len(y),)", "multiply by the g given"),
     ("cross_entropy", "scores.data - scores.data.amax(1, keepdim=True)", "scores.data", "largest"),
-    (
-        "cross_entropy",
-        "log_p[rows, y].mean()",
-        "(log_p.exp() + 1e-9).log()[rows, y].mean()",
-        "got 20.7",
-    ),
-    (
-        "cross_entropy",
-        "log_p[rows, y].mean()",
-        "log_p.exp().log()[rows, y].mean()",
-        "log of the sum",
-    ),
+    ("cross_entropy", LOG_P, "(log_p.exp() + 1e-9).log()[rows, y].mean()", "got 20.7"),
+    ("cross_entropy", LOG_P, "log_p.exp().log()[rows, y].mean()", "log of the sum"),
     ("backward", "parent.grad = parent.grad + g", "parent.grad = g", "add to the gradient there"),
     ("backward", "loss.grad = torch.ones_like(loss.data)", "pass", "the gradient 1 at the loss"),
     ("backward", "if value not in seen", "if True", "list each value once"),
@@ -50,13 +41,8 @@ MISTAKES = [
     ("adam_and_adamw", 's = memory["s"] / (1 - beta2**t)', 's = memory["s"]', "divide s by"),
     ("adam_and_adamw", "beta1 * memory", "0.9 * memory", "'betas': (0.5, 0.9)}: expected"),
     ("adam_and_adamw", "lr * decay * w", "lr * 0.5 * w", "{'weight_decay': 0.2}: expected"),
-    ("orthogonalize", "wide = wide / (wide.norm() + 1e-7)", "pass", "divide by the norm first"),
-    (
-        "orthogonalize",
-        "wide = wide / (wide.norm() + 1e-7)",
-        "wide /= wide.norm() + 1e-7",
-        "x is changed",
-    ),
+    ("orthogonalize", NORM, "pass", "divide by the norm first"),
+    ("orthogonalize", NORM, NORM.replace("= wide /", "/="), "x is changed"),
     ("orthogonalize", "x.shape[0] <= x.shape[1]", "True", "transpose a tall matrix"),
     ("orthogonalize", "(wide.norm() + 1e-7)", "wide.norm()", "add 1e-7 to the norm"),
     ("orthogonalize", "(wide.norm() + 1e-7)", "wide.abs().max()", "a (2, 3) matrix: expected"),
