@@ -20,13 +20,13 @@ def _large(module):
 
 
 def causal(SelfAttention_v2, causal_mask, CausalAttention):
-    """Four words of two sequences, with large weights, and a mask of length 4.
+    """Three words of two sequences, with large weights, and a mask of length 4.
 
-    the square root of d, the size of queries, not of d_in, and not d itself; the mask, true on
-    the diagonal and below; masked_fill where it is false, ~mask, of the scores, not of weights
-    after a softmax; the weights kept as self.weights
+    q k^T, a row for each query; the square root of d, the size of queries, not of d_in or of T, and
+    not d itself; the mask, true on the diagonal and below; masked_fill where it is false, ~mask, of
+    the scores, not of weights after a softmax; the weights kept as self.weights
     """
-    layer, x = _large(SelfAttention_v2(6, 4)), torch.randn(2, 4, 6)
+    layer, x = _large(SelfAttention_v2(6, 4)), torch.randn(2, 3, 6)
     q, k, v = layer.query(x), layer.key(x), layer.value(x)
     wrong = {"divide the scores by the square root of d": attend(q, k, v, scale=1.0)}
     wrong["apply the softmax over the keys, the last dimension"] = (q @ k.mT / 2).softmax(1) @ v
@@ -40,16 +40,17 @@ def causal(SelfAttention_v2, causal_mask, CausalAttention):
     q, k, v = layer.query(x), layer.key(x), layer.value(x)
     wrong = {"a hidden score is minus infinity, not 0": (q @ k.mT / 2).tril().softmax(-1) @ v}
     wrong["mask the scores before the softmax"] = (q @ k.mT / 2).softmax(-1).tril() @ v
-    expect(layer(x), attend(q, k, v, CAUSAL), "CausalAttention", wrong)
+    expect(layer(x), attend(q, k, v, CAUSAL[:3, :3]), "CausalAttention", wrong)
     expect(layer.weights @ v, layer(x), "self.weights of CausalAttention, times v")
 
 
 def multi_head(MultiHeadAttention):
-    """Two heads, a memory, a mask for each sequence, and dropout.
+    """Two heads, a memory, masks of two and of four dimensions, and dropout.
 
-    split: the last dimension into (n_heads, d), then transpose(1, 2); memory = x where it is
-    None; queries of x, keys and values of memory; the mask as it is given; dropout of the weights
-    alone; transpose(1, 2) back before flattening; out at the end
+    split: the last dimension into (n_heads, d), then transpose(1, 2); memory = x where it is None;
+    queries of x, keys and values of memory; the mask as it is given, or none; the softmax over the
+    keys, dim=-1; dropout of the weights alone; transpose(1, 2) back and flattened to x's length;
+    out at the end
     """
     layer, (x, memory) = _large(MultiHeadAttention(8, 2, 1.0)), torch.randn(2, 2, 4, 8)
     wrong = {"cut each vector into heads first, then swap positions and heads": x.view(2, 2, 4, 4)}
@@ -59,7 +60,9 @@ def multi_head(MultiHeadAttention):
     wrong["divide by the square root of d_model / n_heads"] = attend(q, k, v, REAL, scale=8**-0.5)
     wrong["take values from the memory"] = attend(q, k, layer.split(layer.value(x)), REAL)
     wrong = {name: layer.out(y.transpose(1, 2).flatten(2)) for name, y in wrong.items()}
-    expect(layer(x, memory, REAL), wrong.pop(""), "a memory and a mask", wrong)
+    expect(layer(x, memory, REAL), right := wrong.pop(""), "a memory and a mask", wrong)
+    expect(layer(x[:, :3], memory, REAL), right[:, :3], "three queries, four vectors of memory")
+    expect(layer(x), layer(x, x, CAUSAL | True), "no memory and no mask: all of x")
     expect(len([*layer.parameters()]), 8, "how many parameters: four matrices, four biases")
     expect(layer.train()(x), layer.out.bias.expand(2, 4, 8), "dropout of the weights, p = 1")
     expect(layer.weights.sum(-1), torch.ones(2, 2, 4), "sums of a head's weights, before dropout")
@@ -68,15 +71,17 @@ def multi_head(MultiHeadAttention):
 def block(norm, FeedForward, Block):
     """Vectors of large and small entries, large weights, a mask, and dropout.
 
-    norm: mean and variance of each vector, dimension -1, keepdim=True; the root of (variance +
-    epsilon); beta added last. Block: the norm of the same name before each layer; mask=mask; the
-    second reads the sum of the first and x, and adds to it
+    x stays: no x -= or x +=. norm: the mean and the mean squared distance from it of each vector,
+    dimension -1, keepdim=True; the root of (variance + epsilon); beta added last.
+    FeedForward(d_model, d_ff), with biases. Block: the norm of the same name before each layer;
+    mask=mask; the second reads the sum of the first and x, and adds to it
     """
-    x, gamma, beta = torch.tensor([[1.0, 2, 6], [1e-3, 2e-3, 6e-3]]), *torch.randn(2, 3)
+    x = torch.tensor([[[1.0, 2, 6], [1e-3, 2e-3, 6e-3]]], requires_grad=True)
+    gamma, beta = torch.randn(2, 3)
     z, squares = x - x.mean(-1, keepdim=True), x.var(-1, keepdim=True)
     wrong = {"divide by d_model, not by d_model - 1": gamma * z / (squares + 1e-5).sqrt() + beta}
     expect(norm(x, gamma, beta), layer_norm(x, (3,), gamma, beta), "norm", wrong)
-    block, x = _large(Block(8, 2, 5, 1.0)), torch.randn(2, 4, 8)
+    block, x = _large(Block(8, 2, 5, 1.0)), torch.randn(2, 4, 8, requires_grad=True)
     a, n, f, m = block.attention, block.attention_norm, block.feed_forward, block.feed_forward_norm
     expect(f(x), f.down(f.up(x).relu()), "FeedForward: up, ReLU, down")
     y, z, post = x + a(n(x), mask=CAUSAL), x + a(n(x)), n(x + a(x, mask=CAUSAL))
@@ -85,15 +90,16 @@ def block(norm, FeedForward, Block):
     wrong["add to x, not to norm(x)"] = (s := m(y - x + n(x))) + f(s)
     expect(block(x, CAUSAL), y + f(m(y)), "Block", wrong)
     expect(block.train()(x), x, "dropout of both outputs, p = 1")
-    expect([a.dropout.p, n is m], [1.0, False], "p of attention's dropout, one norm for both")
+    where = "p of attention's dropout, one norm for both, FeedForward's matrices and biases"
+    expect([a.dropout.p, n is m, len([*f.parameters()])], [1.0, False, 4], where)
 
 
 def positions(sinusoids, Embed):
     """Four positions in eight dimensions, and two sequences of three tokens.
 
     sinusoids: positions from 0; one frequency for a sine and the cosine beside it; arange(0,
-    d_model, 2), which is 2i already; 10_000 to a negative power. Embed: register_buffer, its
-    first ids.shape[1] rows; the embedding as it is; dropout of the sum
+    d_model, 2), which is 2i already; 10_000 to a negative power. Embed: nn.Embedding(vocab_size,
+    d_model), as it is; register_buffer, its first ids.shape[1] rows; dropout of the sum
     """
     right, more = sinusoidal_positions(4, 8), sinusoidal_positions(4, 16)
     expect(sinusoids(4, 8), right, "sinusoids", {"the exponent is -2i / d_model": more[:, :8]})
@@ -113,11 +119,11 @@ def decoder(Encoder, DecoderBlock, Decoder):
 
     Encoder: each layer reads the result of the one before; mask, no causal one; final_norm once.
     DecoderBlock: cross-attention between the two others, of cross_norm(x) to memory, with
-    memory_mask, added to x. Decoder: causal_mask of ids' length, then memory_mask; logits of all
-    positions
+    memory_mask, added to x. Decoder: layer(x, memory, mask, memory_mask), the same memory in each;
+    causal_mask of ids' length; logits of all positions
     """
     encoder, decoder = (_large(kind(7, 8, 2, 12, 2)) for kind in (Encoder, Decoder))
-    ids, (x, memory) = torch.randint(7, (2, 3)), torch.randn(2, 2, 4, 8)
+    ids, (x, memory) = torch.randint(7, (2, 3)), torch.randn(2, 2, 4, 8, requires_grad=True)
     b, few, three = _large(DecoderBlock(8, 2, 12, 1.0)), REAL[..., :3], CAUSAL[:3, :3]
     y, n = x + b.attention(b.attention_norm(x), mask=CAUSAL), b.cross_norm
     reads = {"": (memory, REAL), "take keys and values of cross-attention from the memory": ()}
@@ -138,8 +144,9 @@ def whole(Transformer, loss_of):
     """A source with and without padding, greedy decoding, and known losses.
 
     mask (B, 1, 1, S); all of target decoded; generate: START (B, 1); length times argmax at the
-    last token written, appended, without a stop; loss_of: the model reads target[:, :-1]; its
-    logits, not probabilities; ignore_index=PAD; one mean over all sequences' tokens
+    last token written, appended, without a stop; loss_of: the model reads target[:, :-1];
+    F.cross_entropy of its logits, which takes log-softmax itself, flattened to (B T, V), and of
+    the next tokens, flattened, too; ignore_index=PAD; one mean over all sequences' tokens
     """
     model = _large(Transformer(7, d_model=8, n_heads=2, d_ff=10, n_layers=1))
     source, target = torch.tensor([[[3, 4, 2, 0], [5, 2, 0, 0]], [[1, 5, 4, 2], [1, 6, 2, 0]]])

@@ -24,6 +24,7 @@ MISTAKES = [
     ("causal", "device=device).tril()", "device=device).tril(1)", "hide the next position"),
     ("causal", "device=device).tril()", "device=device).triu()", "rows attend"),
     ("causal", "math.sqrt(q.shape[-1])", "math.sqrt(x.shape[-1])", "d_in = 6, d = 4: expected"),
+    ("causal", "math.sqrt(q.shape[-1])", "math.sqrt(x.shape[1])", "not of d_in or of T"),
     ("causal", "d, bias=False)", "d)", "no biases"),
     ("causal", "self.weights = scores", "self.kept = weights = scores", "'weights'"),
     ("causal", "(length, length, dtype=torch.bool", "(length, length", "a mask is boolean"),
@@ -59,6 +60,7 @@ MISTAKES = [
         "add the input",
     ),
     ("block", "self.attention(y, mask=mask)", "self.attention(y)", "pass the mask"),
+    ("block", "y = self.attention_norm(x)\n        x = x +", "y = x\n        x +=", "no x -="),
     ("block", BLOCK, POST, "not after the addition"),
     ("block", BLOCK, NORMED, "not to norm(x)"),
     (
