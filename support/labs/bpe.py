@@ -1,6 +1,7 @@
 """The lab on byte-pair encoding."""
 
 from random import Random
+from types import SimpleNamespace
 
 from support.labs import expect
 from support.text.bpe import BPETokenizer
@@ -55,8 +56,10 @@ def learn(learn):
     words = {word: list(word) for word in FREQUENCIES}
     got, state = learn(words, FREQUENCIES, 9)
     assert words["fast_"] == list("fast_"), "words is changed: make a new dictionary"
-    chosen = learn(words, FREQUENCIES, 1, lambda *_: ("f", "a"))[0]
-    expect(chosen, [("f", "a")], "the merges where choose returns (f, a)")
+    calls, once = [], "call choose once for each merge, and not once more"
+    chosen = learn(words, FREQUENCIES, 1, lambda *_: calls.append(1) or ("f", "a"))[0]
+    where, twice = "the merges where choose returns (f, a), and its calls", ([("f", "a")], 2)
+    expect((chosen, len(calls)), ([("f", "a")], 1), where, {once: twice})
     stale = {"count again after each merge": got} if all(len(a + b) == 2 for a, b in got) else {}
     last = {"of pairs with equal counts take the first": got} if got[0] == ("l", "l") else {}
     expect(got, MERGES, "nine merges of the four words", stale | last)
@@ -73,17 +76,19 @@ def apply_merges(apply_merges):
     wrong = {"apply the merges in the order of learning, not of the word": ["ab", "c"]}
     got = apply_merges(list("abc"), [("b", "c"), ("a", "b")])
     expect(got, ["a", "bc"], "abc with (b, c), (a, b)", wrong)
-    wrong = {"apply all merges, not only the first": ["f", "a", "s", "t", "e", "r", "_"]}
-    expect(apply_merges(list("faster_"), MERGES), ["fast", "er_"], "faster_", wrong)
+    wrong = {"apply all merges, not only the first": list("fastfaster_")}
+    wrong["join every occurrence of a pair, not the first alone"] = ["fast", *"fast", "er_"]
+    got = apply_merges(list("fastfaster_"), MERGES)
+    expect(got, ["fast", "fast", "er_"], "fastfaster_", wrong)
 
 
 def byte_bpe(ByteBPE):
     """A text of 300 tokens against a library's ids, and halves of characters.
 
     to_bytes: a list of bytes of length 1, not numbers; choose: the pair added, once; ties by
-    smaller self.ids, first left; None without pairs; train: PATTERN.findall, vocab_size -
-    len(self.tokens) merges, self.choose, which learn must call; encode: PATTERN, too; decode:
-    errors="replace"
+    smaller self.ids, first left; None without pairs; train: the frequencies of
+    PATTERN.findall(text), vocab_size - len(self.tokens) merges, self.choose, which learn must call
+    once for each; encode: PATTERN, too; decode: errors="replace"
     """
     text = (
         "Cafés, cafès; naïve 词元化 词元 🙂 don't 1234\n\n" * 3 + "the thin thing then thinks; " * 4
@@ -105,18 +110,20 @@ def byte_bpe(ByteBPE):
 
 
 def merge_some(merge_some):
-    """p = 0, p = 1, and 4,000 draws with p = 0.3 for each of two words.
+    """p = 0, draws of 0.1 alone, and 4,000 draws with p = 0.3 for each of two words.
 
     symbols = list(word); before each merge a draw for every place of a pair in merges, dropped
-    where rng.random() < p; of the others the pair that is first in merges, joined at its first
-    place alone; the end when all are dropped
+    where rng.random() < p (rng, not random); of the others the pair that is first in merges, joined
+    at its first place alone; the end when all are dropped, without new draws: 99 are enough
     """
-    rng = Random(0)
+    rng, low = Random(0), SimpleNamespace(random=([0.1] * 99).pop)
     wrong = {"p is the probability to drop a merge, not to keep it": list("faster_")}
     expect(merge_some("faster_", MERGES, 0.0, rng), ["fast", "er_"], "faster_, p = 0", wrong)
-    expect(merge_some("faster_", MERGES, 1.0, rng), list("faster_"), "faster_ with p = 1")
-    wrong = {"take the merge learned earliest, not the first in the word": ["ab", "c"]}
-    expect(merge_some("abc", [("b", "c"), ("a", "b")], 0.0, rng), ["a", "bc"], "p = 0", wrong)
+    got = merge_some("faster_" * 5, MERGES, 0.3, low)
+    expect(got, list("faster_" * 5), "p = 0.3, and rng.random() is always 0.1")
+    wrong = {"take the merge learned earliest, not the first in the word": ["ab", "c", "dd", "d"]}
+    got = merge_some("abcddd", [("b", "c"), ("a", "b"), ("d", "d")], 0.0, rng)
+    expect(got, ["a", "bc", "dd", "d"], "abcddd with (b, c), (a, b), (d, d), p = 0", wrong)
     wrong = {"before each merge draw anew for every pair of the word that is in merges": 0.17}
     wrong |= {"join one place, not all of a pair": 0.91, "draw for each place of a pair": 0.49}
     an = ["an", "an"], [("a", "n")], 0.64
