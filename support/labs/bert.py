@@ -1,5 +1,7 @@
 """The lab on BERT."""
 
+from collections import Counter
+from itertools import product
 from random import Random
 from types import SimpleNamespace
 
@@ -26,7 +28,9 @@ def hide(hide):
     ids = torch.randint(n := len(hide.__globals__["vocab"]), (2000, 60))
     seen, chosen = hide(given := ids.clone(), mix=(0.5, 0.3, 0.2))
     assert equal(given, ids), "ids must stay as they are: change a copy, ids.clone()"
-    expect(seen[~chosen], ids[~chosen], "words that are not chosen")
+    expect(
+        seen[~chosen], ids[~chosen], "words outside chosen; a word is chosen however it is shown"
+    )
     assert ids[chosen].min() == 5, "special tokens are chosen, or id 5 is not: choose if ids >= 5"
     got = chosen[ids >= 5], (seen == 4)[chosen], (seen == ids)[chosen]
     wrong = {"words shown unchanged are chosen too, and to be predicted": [0.12, 0.625, 0.0]}
@@ -41,9 +45,10 @@ def hide(hide):
 def attention(SelfAttention):
     """Two heads, two sequences, one of them padded, and large weights.
 
-    q, k, v: thirds of qkv(x), split into (B, T, H, d_head), then transpose(1, 2); scores over the
-    square root of d_head, -inf where not real[:, None, None, :], before softmax(dim=-1); not
-    causal; transposed back before joining heads; then out; self.weights (B, H, T, T)
+    q, k, v: thirds of qkv(x), split into (B, T, H, d_head), then transpose(1, 2); scores q @ k.mT
+    over the square root of d_head, -inf where not real[:, None, None, :], then softmax(dim=-1),
+    which is self.weights (B, H, T, T); not causal; weights @ v, transposed back before joining
+    heads; then out
     """
     layer, x, keys = _large(SelfAttention(8, 2)), torch.randn(2, 5, 8), REAL[:, None, None, :]
     q, k, v = (p.unflatten(-1, (2, 4)).transpose(1, 2) for p in layer.qkv(x).chunk(3, -1))
@@ -56,15 +61,16 @@ def attention(SelfAttention):
     }
     wrong = {name: layer.out(y.transpose(1, 2).flatten(2))[REAL] for name, y in wrong.items()}
     expect(layer(x, REAL)[REAL], wrong.pop(""), "two heads, the second sequence padded", wrong)
-    assert layer.weights[1, 1, 4, 0].isfinite(), "nan in padded rows: mask keys alone, no queries"
+    right = (q @ k.mT / 2).masked_fill(~keys, -torch.inf).softmax(-1)
+    expect(layer.weights, right, "self.weights after the softmax; mask keys alone, no queries")
 
 
 def body(FeedForward, Block, Bert):
     """Large weights, a dropout that drops everything, and a padded sequence.
 
     GELU between up and down, no dropout there; in Block, dropout of a sublayer's output, plus its
-    input, its own norm last; in Bert, three vectors (segments None means 0), norm, dropout, blocks
-    with dropout; real is ids != PAD; biases, two norms a block
+    input, its own norm last; in Bert, three vectors as they are (segments None means 0, positions
+    from 0), norm, dropout, blocks with dropout; real is ids != PAD
     """
     b, x = _large(Block(8, 2, 1.0)), torch.randn(2, 5, 8)
     a, f, n, m = b.attention, b.feed_forward, b.attention_norm, b.feed_forward_norm
@@ -75,9 +81,15 @@ def body(FeedForward, Block, Bert):
     wrong["add the input of each sublayer to its output"] = m(f(n(a(x, REAL))))
     expect(b(x, REAL), m(y + f(y)), "Block", wrong)
     expect(b.train()(x, REAL), m(n(x)), "dropout of both outputs, p = 1")
-    wrong = {"each layer is a Block of its own": 1240, "layers is an nn.ModuleList": 368}
-    expect(sum(p.numel() for p in Bert(30, 8, 2, 2, 12).parameters()), 2112, "parameters", wrong)
-    model, ids = _large(Bert(30, 8, 1, 2, 12, 1.0)), torch.randint(5, 30, (2, 5)) * REAL
+    models = library.Bert(library.BertConfig(30, 8, 2, 2, 32, 12)).named_parameters()
+    models = models, Bert(30, 8, 2, 2, 12).named_parameters()
+    pairs = [sorted(f"{n.removeprefix('encoder.')} {tuple(p.shape)}" for n, p in m) for m in models]
+    right = [s for s in pairs[0] if "pooler" not in s]
+    wrong = {"layers holds n_layers Blocks, each of its own": [s for s in right if "s.1" not in s]}
+    wrong["layers is an nn.ModuleList"] = [s for s in right if "layers" not in s]
+    expect(pairs[1], right, "parameters and shapes", wrong)
+    model, ids = _large(Bert(30, 8, 1, 2, 12, 1.0)), torch.randint(1, 30, (2, 5)) * REAL
+    assert model.segments.padding_idx is None, "segment 0 is learned as well: no padding_idx"
     x, b = model.tokens(ids) + model.positions.weight[:5], model.layers[0]
     wrong = {"add the segment's vector": b(model.norm(x), REAL)[REAL]}
     x = model.norm(x + model.segments(REAL.long()))
@@ -92,13 +104,15 @@ def loss(MaskedLM, initialize, masked_loss):
 
     states[chosen], then transform, exact GELU, transform_norm; times bert.tokens.weight itself,
     transposed, plus token_bias (vocab_size,): no softmax; a batch is (seen, chosen, ids), the model
-    reads seen; a mean over the chosen; initialize goes over model.modules(), nested too,
-    leaves norms as they are and returns the model
+    reads seen; a mean over the chosen, natural logarithm; initialize goes over model.modules(),
+    nested too, leaves norms as they are and returns the model
     """
     m, chosen = _large(MaskedLM(library.Bert(SMALL))), torch.tensor([[True, False, True, True]])
     ids, seen = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[4, 6, 5, 8]])
     y, E = m.transform(m.bert(seen)), m.bert.tokens.weight
-    logits, linear = (m.transform_norm(y) @ E.T + m.token_bias for y in (gelu(y), y))
+    logits, linear = (
+        m.transform_norm(y) @ E.T + m.get_parameter("token_bias") for y in (gelu(y), y)
+    )
     wrong = {"only chosen positions count": cross_entropy(logits.mT, ids)[None]}
     wrong["predict the true words"] = cross_entropy(logits[chosen], seen[chosen])[None]
     wrong["use GELU after transform"] = cross_entropy(linear[chosen], ids[chosen])[None]
@@ -109,27 +123,34 @@ def loss(MaskedLM, initialize, masked_loss):
     parts = nn.Sequential(nn.Linear(99, 99)), nn.Embedding(99, 99), nn.LayerNorm(99)
     got = [p.square().mean().sqrt().item() for p in initialize(nn.Sequential(*parts)).parameters()]
     wrong = {"0.02 is the standard deviation, not the variance": [0.1414, 0.0, 0.1414, 1.0, 0.0]}
-    expect(got, [0.02, 0, 0.02, 1, 0], "Linear (w, b), Embedding, LayerNorm (w, b)", wrong, 0.005)
+    where = "root mean squares, by normal draws, of Linear (w, b), Embedding, LayerNorm (w, b)"
+    expect(got, [0.02, 0, 0.02, 1, 0], where, wrong, 0.005)
 
 
 def both(draw_pairs, BertForPretraining):
-    """The paragraphs a1 a2 a3 and b1 b2, 400 times, and the losses of two pairs of texts.
+    """The paragraphs a1 a2, b1 b2 and c1 c2 c3, 800 times, and the losses of two pairs of texts.
 
     a draw of rng for each pair, in order; follows is a bool; false partners: all sentences
-    elsewhere but first ones; bert reads ids and segments; positions in states.flatten(0, 1);
-    batch.targets; pooler on states[:, 0], tanh; two logits; mean cross_entropy; a tuple (words,
-    next)
+    elsewhere but first ones, in one list; bert reads ids and segments; positions in
+    states.flatten(0, 1); batch.targets; pooler on states[:, 0], tanh; two logits; mean
+    cross_entropy; a tuple (words, next)
     """
-    texts = [["a1", "a2", "a3"], ["b1", "b2"]]
-    drawn = [[*draw_pairs(texts, Random(seed))] for seed in range(400)]
-    false = sorted({a + b for pairs in drawn for a, b, follows in pairs if follows is False})
-    wrong = {"never the first sentence": ["a1b1", "a1b2", "a2b1", "a2b2", "b1a1", "b1a2", "b1a3"]}
-    expect(false, ["a1b2", "a2b2", "b1a2", "b1a3"], "false pairs, joined", wrong)
-    true = ["".join(a + b for a, b, follows in pairs if follows is True) for pairs in drawn]
-    each = dict.fromkeys(" a1a2 a2a3 b1b2 a1a2a2a3 a1a2b1b2 a2a3b1b2 a1a2a2a3b1b2".split(" "), 50.0)
-    expect({t: true.count(t) for t in true}, each, "400 texts, their true pairs joined", None, 28)
+    texts = [["a1", "a2"], ["b1", "b2"], ["c1", "c2", "c3"]]
+    drawn, again = ([[*draw_pairs(texts, Random(i))] for i in range(800)] for _ in "12")
+    assert drawn == again, "draw from rng alone: other pairs come from a Random of the same seed"
+    true = Counter("".join(a + b for a, b, follows in pairs if follows is True) for pairs in drawn)
+    each = map("".join, product(("", "a1a2"), ("", "b1b2"), ("", "c1c2"), ("", "c2c3")))
+    where = "800 texts, the pairs with follows = True, half of all, joined"
+    expect(true, dict.fromkeys(each, 50.0), where, None, 28)
+    false = Counter(a + b for pairs in drawn for a, b, follows in pairs if follows is False)
+    first = {
+        a + b: 90.0 for a in ("a1", "b1", "c1", "c2") for p in texts for b in p if a[0] != b[0]
+    }
+    right = {ab: 200.0 if ab[0] == "c" else 133.0 for ab in first if ab[3] != "1"}
+    expect(false, right, "counts of false pairs, joined", {"never the first sentence": first}, 45)
     m, ids = _large(BertForPretraining(library.Bert(SMALL))), torch.randint(9, (2, 5))
-    segments, at, is_next = 1 - REAL.long(), torch.tensor([1, 8]), torch.tensor([1, 0])
+    assert {"pooler.bias", "next_sentence.bias"} <= {*m.state_dict()}, "both layers have a bias"
+    segments, at, is_next = 1 - REAL.long(), torch.tensor([8, 1]), torch.tensor([1, 0])
     batch = SimpleNamespace(ids=ids, segments=segments, positions=at, targets=at, is_next=is_next)
     words = cross_entropy(m.predict_tokens((states := m.bert(ids, segments)).flatten(0, 1)[at]), at)
     cls, mean = m.pooler(states[:, 0]), m.pooler(states.mean(1)).tanh()

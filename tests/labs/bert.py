@@ -23,7 +23,7 @@ MISTAKES = [
     ("body", "gelu(self.up(x))", "gelu(self.up(x), approximate='tanh')", "the exact GELU"),
     ("body", "norm(x + self.dropout(", "norm(self.dropout(", "add the input of each"),
     ("body", f"{FIRST}\n        {SECOND}", PRE_NORM, "not before the sublayer"),
-    ("body", BLOCKS, "[Block(d_model, n_heads, dropout)] * n_layers", "a Block of its own"),
+    ("body", BLOCKS, "[Block(d_model, n_heads, dropout)] * n_layers", "each of its own"),
     ("body", "self.segments(segments) +", "", "add the segment's vector"),
     ("body", "real=ids != PAD", "real=ids >= 0", "real=ids != PAD"),
     ("loss", "F.gelu(self.transform(states))", "self.transform(states)", "use GELU"),
