@@ -110,7 +110,8 @@ def loss(VAE, vae_loss):
     each = bce(model.decoder(model.encoder(x)[:, :2]), x, reduction="none")
     wrong = {"sum over the pixels, do not average": each.mean(1)}
     expect(model.losses(x)[0], each.sum(1), "reconstruction losses of four images", wrong)
-    expect(model.losses(x)[1].shape, (4, 2), "the shape of the KLs of four images")
+    kl = (model.encoder(x)[:, :2] ** 2 - 1) / 2 + 30
+    expect(model.losses(x)[1], kl, "KLs of four images, (4, 2): kl_to_prior(mu, sigma)", {})
     parts = torch.tensor([100.0, 120, 140]), torch.tensor([[2.0, 1.0], [3.0, 2.0], [1.0, 3.0]])
     wrong = {"add up the KLs of an image's dimensions, do not average": 126.0}
     wrong["beta is the factor of the KL, not of the reconstruction"] = 364.0
