@@ -62,8 +62,7 @@ def model(GPT, initialize):
     known = {"out": adds, "down": adds, "tokens": (0.04, "scale the token embeddings", 0.02)}
     known["positions"] = (0.02, "do not scale the positions", 0.04)
     model = GPT(400, 192, 8, 4, 60, 0.0)
-    parts = {name: nn.Linear(192, 192, bias=False) for name in ("key", "out")}
-    model.layers[0].attention = nn.ModuleDict(parts)  # as step 9 does
+    model.layers[0].attention = nn.ModuleDict({"out": nn.Linear(192, 192, bias=False)})  # as in 9
     for name, weight in initialize(model).named_parameters():
         other = (
             (0.02, "", None) if weight.dim() > 1 else (1.0, "the gains of the norms stay 1", 0.0)

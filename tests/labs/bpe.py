@@ -33,6 +33,6 @@ MISTAKES = [
         "symbols = merge(symbols, (symbols[i], symbols[i + 1]))",
         "not all of a pair",
     ),
-    ("merge_some", "rng.random() >= p", "__import__('random').random() >= p", "is always 0.1"),
+    ("merge_some", "rng.random() >= p", "__import__('random').random() >= p", "draws of 0.1"),
     ("merge_some", "rng.random() >= p", "rng.random() < p", "not to keep it"),
 ]
