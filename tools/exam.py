@@ -44,6 +44,7 @@ MARGIN = 0.15  # units of the third digit between an answer and where its roundi
 TOO_LONG = 10**8  # a calculator shows eight digits
 TRIES = 1000
 ROOM = 5  # millimeters to write in, for each minute
+MARKING = "A mistake that is carried along counts once; the last digit may differ by one."
 RULES = """\
 Name:
 
@@ -185,7 +186,7 @@ def notebook(asked: list[Question], source: str, answers: bool = False) -> Noteb
     points, minutes = (sum(getattr(q.kind, what) for q in asked) for what in ("points", "minutes"))
     title = "# Exam: answers and marking" if answers else "# Exam"
     worth = f"{len(asked)} questions · **{points} points** · **{minutes} minutes**"
-    head = "\n\n".join((title, worth, f"Made from {source}." if answers else RULES))
+    head = "\n\n".join((title, worth, f"Made from {source}. {MARKING}" if answers else RULES))
     cells = [new_markdown_cell(head, id="title")]
     for number, question in enumerate(asked, 1):
         worth = f"{question.kind.points} points, {question.kind.minutes} minutes"

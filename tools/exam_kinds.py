@@ -294,7 +294,7 @@ def bpe_apply(rng: Random) -> Question:
 
     return Question(
         "A tokenizer has learned these merges, in this order: "
-        + ", ".join(f"`{a} {b}`" for a, b in merges)
+        + ", ".join(f"`{a}\u00a0{b}`" for a, b in merges)
         + f". Into which tokens does it split the word *{new}*, with `_` at its end?",
         {"tokens": f"`{' '.join(symbols)}`"},
         again,
@@ -348,7 +348,8 @@ def mask(rng: Random) -> Question:
             "(b)": ", ".join(str(s + 1) for s in rows[t - 1]),
         },
         "The count: 3 points, 2 of them for counting row by row; the positions: 1. Without the "
-        "diagonal: at most 2. Padding behind: its rows are not empty; without them, at most 3.",
+        "diagonal: at most 2."
+        + ("" if front else " The rows of the padding are not empty; without them, at most 3."),
     )
 
 

@@ -52,6 +52,20 @@ def blank(notebook: nbformat.NotebookNode, outputs: bool = False) -> nbformat.No
     return notebook
 
 
+def linked(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a copy whose links to chapters have their titles, and lead to the published pages."""
+
+    def link(match: re.Match) -> str:
+        [title] = re.findall(r"\A# (.+)", read(address.ROOT / f"{match[1]}.ipynb").cells[0].source)
+        return f"[{title}]({address.pages(address.repository())}{match[1]}.html)"
+
+    notebook = copy.deepcopy(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(r"\[\]\(\.\./(\w+/\w+)\.ipynb\)", link, cell.source)
+    return notebook
+
+
 def unfolded(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return a copy as the blank one, but with the solutions."""
     copied, title = blank(notebook), folding.TITLE_LINES["solution"] + "\n"
@@ -118,7 +132,7 @@ def make(out: Path = OUT) -> list[Path]:
     """Write every form of every lab, and return the files written."""
     written = []
     for path in paths():
-        lab = read(path)
+        lab = linked(read(path))
         for folder, notebook in (
             ("blank", blank(lab)),
             ("solved", lab),

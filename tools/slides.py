@@ -138,36 +138,41 @@ def heading_of(tag: Tag) -> str:
     return said[:1].upper() + said[1:]
 
 
-def parts(node: Tag) -> Iterator[Tag]:
-    """Yield what a slide shows of a marked node."""
+def parts(node: Tag, crowded: bool) -> Iterator[Tag]:
+    """Yield what a slide shows of a marked node; of a crowded cell, what leads to its formulas."""
+    after = node.find_next_sibling()
+    formula = after is not None and "math" in after.get("class", ())
     if node.name == "p":
-        yield first_sentence(node)
+        if not crowded or formula:
+            yield last_sentence(node) if formula else first_sentence(node)
     elif "cell" in node.get("class", ()):
         yield from node.select(":scope .cell_input .highlight, :scope .cell_output > *")
-    else:
+    elif not crowded or "math" in node.get("class", ()) or node.name == "table":
         yield node
 
 
 def slides(article: Tag) -> list[Slide]:
     """Return the slides of the marked nodes of a page, in its order."""
-    made: list[Slide] = []
-    last = ""
+    cells: dict[str, list[Tag]] = {}
     for node in article.select('[class*="slide-"], [class*="fragment-"]'):
-        mark = next((m for name in node["class"] if (m := MARK.fullmatch(name))), None)
-        if mark is None or node.name in ("section", "h2", "h3"):
-            continue
-        if mark[0] != last and mark[1] == "slide" or not made:
-            made.append(Slide(heading_of(node)))
-            before = node.find_previous_sibling()
-            if "cell" in node["class"] and before is not None and before.name == "p":
+        mark = next((name for name in node["class"] if MARK.fullmatch(name)), None)
+        if mark and node.name not in ("section", "h2", "h3"):
+            cells.setdefault(mark, []).append(node)
+    made: list[Slide] = []
+    for mark, nodes in cells.items():
+        texts = sum(node.name == "p" for node in nodes)
+        crowded = texts > 3 and any("math" in node.get("class", ()) for node in nodes)
+        shown = [(node, part) for node in nodes for part in parts(node, crowded)]
+        if mark.startswith("slide") or not made:
+            made.append(Slide(heading_of((shown or [(nodes[0], None)])[0][0])))
+            before = nodes[0].find_previous_sibling()
+            if "cell" in nodes[0]["class"] and before is not None and before.name == "p":
                 made[-1].shown.append(last_sentence(before))
                 made[-1].notes.append(spoken(before))
-        last = mark[0]
-        made[-1].shown += parts(node)
-        after = node.find_next_sibling()
-        for said in (node, after if "cell" in node["class"] else None):
-            if said is not None and said.name == "p":
-                made[-1].notes.append(spoken(said))
+        made[-1].shown += [part for _, part in shown]
+        after = nodes[-1].find_next_sibling() if "cell" in nodes[-1]["class"] else None
+        said = [node for node in (*nodes, after) if node is not None and node.name == "p"]
+        made[-1].notes += map(spoken, said)
     return made
 
 
@@ -188,15 +193,15 @@ def deck(page: Page, folder: str, ask: str | None) -> str | None:
     """Return the deck of a page in an edition, or None if no cell of it is on a slide."""
     lang, asks, answers, summed, book = SAID[folder]
     text = (HTML / folder / f"{page.file}.html").read_text(encoding="utf-8")
-    article = cleaned(BeautifulSoup(text, "html.parser").select_one("article"))
-    made = slides(article)
+    article = BeautifulSoup(text, "html.parser").select_one("article")
+    summary = article.select_one("section#summary h2")
+    made = slides(cleaned(article))
     if not made:
         return None
     title, lead = article.find("h1"), article.select_one("h1 ~ p")
     first = Slide(title.decode_contents(), [first_sentence(lead)], [spoken(lead)])
     asked, answer = question(article, ask)
     asked.heading, answer.heading = asks, answers
-    summary = article.select_one("section#summary h2")
     last = Slide(summed, [summary.find_next("ul")])
     shown = [first.html("title"), *(slide.html() for slide in made)]
     shown += [asked.html("asked"), answer.html("asked"), last.html("summary")]

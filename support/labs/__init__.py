@@ -159,5 +159,5 @@ def _where(error: Exception) -> str:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = frame.filename
         if not file.startswith(ours) and not re.search("(site|dist)-packages", file):
-            return f" (in {frame.name}, line {frame.lineno}: {frame.line})"
+            return f" (in {frame.name}, line {frame.lineno}: {frame.line})".replace(": )", ")")
     return ""

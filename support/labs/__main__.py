@@ -132,16 +132,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="where to write what each check says")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each check")
     options = parser.parse_args(arguments)
-    said = {}
+    said, failed = {}, False
     for path in options.files:
         lab = options.lab or path.stem.removeprefix("lab_")
+        try:
+            sources(path), labs.checks(lab)
+        except (OSError, ValueError, KeyError) as error:
+            print(f"{path}: not graded, {error} (--lab names the lab)")
+            said[str(path)], failed = {}, True
+            continue
         said[str(path)] = results = grade(path, lab, options.seconds)
         passed = sum(map(bool, map(labs.Result, results.values())))
         print(f"{path}: {passed} of {len(results)}")
         print(*(f"    {result}" for result in results.values()), sep="\n")
     if options.json:
         options.json.write_text(json.dumps(said, indent=1), encoding="utf-8")
-    return int(not all(labs.Result(r) for results in said.values() for r in results.values()))
+    return int(
+        failed or not all(labs.Result(r) for results in said.values() for r in results.values())
+    )
 
 
 if __name__ == "__main__":
