@@ -68,7 +68,7 @@ def test_a_deck_fits_and_asks(browser, page):
         requests = []
         tab.on("request", lambda request, to=requests: to.append(request.url))
         tab.goto(path.as_uri())
-        tab.evaluate("MathJax.startup.promise")
+        tab.evaluate("MathJax.startup.promise.then(() => document.fonts.ready).then(() => 0)")
         assert tab.evaluate(OVERFLOW) == []
         assert all(url.startswith("file:") for url in requests)
         question, answer = tab.query_selector_all("section.asked .shown")
