@@ -113,7 +113,8 @@ def faults(found: Page) -> list[str]:
     for name, n in Counter(found.ids).items():
         if n > 1 and not name.endswith("-content"):  # sphinx-exercise gives all its boxes one id
             told.append(f"{n} elements have the id {name}, give one another name")
-    code, asked = [], 0
+    text = path.read_text("utf-8") if path and not notebook else ""
+    code, asked = [], len(re.findall(r"^:class: dropdown$", text, re.M))
     for cell in cells(path) if notebook else []:
         tags = cell.metadata.get("tags", [])
         asked += "going-deeper" in tags or any(tag.startswith("hide-") for tag in tags)

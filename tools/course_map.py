@@ -19,7 +19,6 @@ from functools import cached_property
 from html import escape
 from itertools import cycle, groupby, zip_longest
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import polib
 import yaml
@@ -365,7 +364,7 @@ def syllabus(pages: list[Page]) -> str:
 def downloads() -> str:
     """Return a table of the files that notebooks download: where each belongs, how large it is."""
     kinds = json.loads((ROOT / "support" / "data" / "catalog.json").read_text(encoding="utf-8"))
-    lines = ["| path in `PRETRAIN_DATA_DIR` | MB | from |", "|---|---|---|"]
+    lines = ["| files | MB | from |", "|---|---|---|"]
     for kind in (kind for kind in kinds if kind["urls"]):
         urls = [url.replace("{hub}", "https://huggingface.co") for url in kind["urls"]]
         size = sum(file["size"] for file in kind["files"].values()) / 1e6
@@ -374,7 +373,7 @@ def downloads() -> str:
         if len(names) > 4:
             names = [*names[:2], "…", names[-1]]
         shown = f"`{folder}/`: {', '.join(names)}"
-        places = [f"[{urlsplit(url).hostname}]({url.split('#')[0]})" for url in urls]
+        places = [f"[{n}]({url.split('#')[0]})" for n, url in enumerate(urls, 1)]
         links = ", ".join(places).replace("{name}", next(iter(kind["files"])))
         lines.append(f"| {shown} | {size:.0f} | {links} |")
     return "\n".join(lines)
