@@ -177,11 +177,11 @@ def slides(article: Tag) -> list[Slide]:
 
 
 def question(article: Tag, label: str | None) -> list[Slide]:
-    """Return an exercise and its answer as two slides."""
+    """Return an exercise and its answer as two slides, or one in a book without solutions."""
     asked = article.find(id=label) if label else article.select_one("div.exercise")
     answer = asked.find_next("div", class_="solution")
     made = []
-    for box in (asked, answer):
+    for box in filter(None, (asked, answer)):
         content = box.select_one("section") or box
         shown = content.select(":scope > p, :scope > ul, :scope > ol, :scope > div.math")
         text = [tag for tag in shown if "admonition-title" not in tag.get("class", ())]
@@ -200,11 +200,12 @@ def deck(page: Page, folder: str, ask: str | None) -> str | None:
         return None
     title, lead = article.find("h1"), article.select_one("h1 ~ p")
     first = Slide(title.decode_contents(), [first_sentence(lead)], [spoken(lead)])
-    asked, answer = question(article, ask)
-    asked.heading, answer.heading = asks, answers
+    asked = question(article, ask)
+    for slide, heading in zip(asked, (asks, answers), strict=False):
+        slide.heading = heading
     last = Slide(summed, [summary.find_next("ul")])
     shown = [first.html("title"), *(slide.html() for slide in made)]
-    shown += [asked.html("asked"), answer.html("asked"), last.html("summary")]
+    shown += [*(slide.html("asked") for slide in asked), last.html("summary")]
     return DECK.format(
         lang=lang,
         static="../_static" if not folder else "../../_static",

@@ -138,13 +138,18 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             sources(path), labs.checks(lab)
         except (OSError, ValueError, KeyError) as error:
-            print(f"{path}: not graded, {error} (--lab names the lab)")
+            print(f"{path}: not graded, {error}{' (or name it: --lab)' * ('no lab' in str(error))}")
             said[str(path)], failed = {}, True
             continue
         said[str(path)] = results = grade(path, lab, options.seconds)
         passed = sum(map(bool, map(labs.Result, results.values())))
         print(f"{path}: {passed} of {len(results)}")
         print(*(f"    {result}" for result in results.values()), sep="\n")
+    if len(said) > 1:
+        print("\nTogether:")
+        for path, results in said.items():
+            passed = sum(map(bool, map(labs.Result, results.values())))
+            print(f"    {path}: {passed} of {len(results)}")
     if options.json:
         options.json.write_text(json.dumps(said, indent=1), encoding="utf-8")
     return int(
