@@ -264,7 +264,7 @@ def work_in_parallel(app: Sphinx) -> None:
     for name in ("sphinx_multitoc_numbering", "sphinx-mathjax-offline"):
         if name in app.extensions:
             app.extensions[name].parallel_read_safe = True
-    app.parallel = max(app.parallel, min(4, (os.cpu_count() or 1) + 1))  # one of them writes nothing
+    app.parallel = max(app.parallel, min(4, (os.cpu_count() or 1) + 1))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
