@@ -371,7 +371,7 @@ def downloads() -> str:
         folder, _, file = kind["path"].partition("/")
         names = [f"`{file.format(name=name)}`" for name in kind["files"]]
         if len(names) > 4:
-            names = [*names[:2], "…", names[-1]]
+            names = [f"{len(names)} files, such as {min(names, key=len)}"]
         shown = f"`{folder}/`: {', '.join(names)}"
         places = [f"[{n}]({url.split('#')[0]})" for n, url in enumerate(urls, 1)]
         links = ", ".join(places).replace("{name}", next(iter(kind["files"])))
