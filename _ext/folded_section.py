@@ -11,6 +11,7 @@ from pathlib import Path
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 TAG = "going-deeper"
@@ -22,6 +23,15 @@ class Folded(nodes.General, nodes.Element):
     """What a section holds below its title."""
 
 
+def tags_of_cells(env: BuildEnvironment) -> list[tuple[int, list[str]]]:
+    """Return the number and the tags of each cell of the page that is read, if it is a notebook."""
+    path = Path(env.doc2path(env.docname))
+    if path.suffix != ".ipynb":
+        return []
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [(n, cell["metadata"].get("tags", [])) for n, cell in enumerate(cells, 1)]
+
+
 class FoldSections(SphinxPostTransform):
     """Folds the tagged sections of a notebook; by then the tables of contents are made."""
 
@@ -30,11 +40,7 @@ class FoldSections(SphinxPostTransform):
 
     def run(self, **kwargs: object) -> None:
         """Put all but the title of each tagged section into one node."""
-        path = Path(self.env.doc2path(self.env.docname))
-        if path.suffix != ".ipynb":
-            return
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        tagged = {n for n, c in enumerate(cells, 1) if TAG in c["metadata"].get("tags", [])}
+        tagged = {n for n, tags in tags_of_cells(self.env) if TAG in tags}
         for section in list(self.document.findall(nodes.section)):
             cell = (section.line or 0) // LINES_OF_A_CELL
             if cell in tagged:

@@ -5,11 +5,8 @@ Each node of such a cell gets the class `slide-N` or `fragment-N`, N being the n
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from docutils import nodes
-from folded_section import LINES_OF_A_CELL
+from folded_section import LINES_OF_A_CELL, tags_of_cells
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
@@ -24,15 +21,8 @@ class MarkSlides(SphinxPostTransform):
 
     def run(self, **kwargs: object) -> None:
         """Mark the nodes right below the sections of a notebook."""
-        path = Path(self.env.doc2path(self.env.docname))
-        if path.suffix != ".ipynb":
-            return
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         marks = {
-            n: f"{tag}-{n}"
-            for n, cell in enumerate(cells, 1)
-            for tag in TAGS
-            if tag in cell["metadata"].get("tags", [])
+            n: f"{tag}-{n}" for n, tags in tags_of_cells(self.env) for tag in TAGS if tag in tags
         }
         for section in self.document.findall(nodes.section):
             for node in section.children:

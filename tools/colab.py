@@ -88,7 +88,7 @@ def plain(
     the page, where it is.
     Raises: ValueError where the text holds markup that has no plain form.
     """
-    converter = Converter(book, words or {})
+    converter = Converter(book, words)
     notebook = copy.deepcopy(notebook)
     cells, notebook.cells = notebook.cells, []
     section, before = "", cells[0]
@@ -144,9 +144,9 @@ class Converter:
     may go on for several cells.
     """
 
-    def __init__(self, book: Book, words: Mapping[str, str] = {}) -> None:
+    def __init__(self, book: Book, words: Mapping[str, str] | None = None) -> None:
         self.book = book
-        self.words = words
+        self.words = words or {}
         self.solution: str | None = None
         self.parser = create_md_parser(MdParserConfig(enable_extensions=EXTENSIONS), RendererHTML)
 
