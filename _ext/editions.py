@@ -14,6 +14,9 @@ import os
 import re
 
 from docutils import frontend, nodes
+from markdown_it import MarkdownIt
+from myst_parser.config.main import MdParserConfig
+from myst_parser.parsers import sphinx_
 from pybtex import plugin
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -256,7 +259,16 @@ def save_time() -> None:
     frontend.get_default_settings = lambda *parts: copy.copy(settings(*parts))
     # A plugin that is registered is found without a look at every installed package.
     for name in ("plaintext", "docutils"):
-        plugin.register_plugin("pybtex.backends", name, plugin.find_plugin("pybtex.backends", name))
+        backend = plugin.find_plugin("pybtex.backends", name)
+        plugin.register_plugin("pybtex.backends", name, backend, force=True)
+    make, made = sphinx_.create_md_parser, {}
+
+    def parser(config: MdParserConfig, renderer: type) -> MarkdownIt:
+        if made.get("config") is not config:
+            made.update(config=config, parser=make(config, renderer))
+        return made["parser"]
+
+    sphinx_.create_md_parser = parser
 
 
 def work_in_parallel(app: Sphinx) -> None:
