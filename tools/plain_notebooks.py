@@ -217,7 +217,6 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
     builder = app.builder.name
     if exception or builder not in ("html", "plain"):
         return
-    app.env.get_doctree = functools.cache(app.env.get_doctree)  # else read for every reference
     chinese = app.config.language == translation.LANGUAGE
     folder = address.ROOT / "_build" / "colab" / edition(app)
     shutil.rmtree(folder, ignore_errors=True)
