@@ -34,13 +34,6 @@ CHINESE = "zh_CN"
 FOLDER = "zh/"
 MAP = "各章的地图：箭头从一章指向以它为基础的另一章。"
 AFTER = "，在{}之后读"
-PROMPTS = {  # of folded cells; they stand in the cells' metadata, where Sphinx looks for no message
-    "Checks": "自查",
-    "Settings": "设置",
-    "Setup": "准备",
-    "Show the code": "显示代码",
-    "Hide the code": "收起代码",
-}
 SPLIT_QUERY = r"""
 // A query in Chinese is split into the longest words that the index knows, as the pages were.
 function splitQuery(query) {
@@ -216,7 +209,7 @@ class InChinese(SphinxPostTransform):
             return
         for node in self.document.findall(nodes.Element):
             for key in {"prompt_show", "prompt_hide"} & set(node.attributes):
-                node[key] = PROMPTS.get(node[key], node[key])
+                node[key] = translation.PROMPTS.get(node[key], node[key])
         for node in self.document.findall(is_extension_node):
             for part in node[0].findall(nodes.Text):
                 if part in (" (", ")"):

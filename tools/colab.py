@@ -84,8 +84,8 @@ def plain(
 
     Outputs, ids and tags stay; the caption of a figure becomes a cell below it. In a solution, a
     code cell gets the metadata that folds it, and a first line `# @title …` that Colab shows in its
-    place; no other line of code is touched. What tells the reader how to use an explorer leads to
-    the page, where it is.
+    place. Such a line is translated; no other line of code is touched. What tells the reader how to
+    use an explorer leads to the page, where it is.
     Raises: ValueError where the text holds markup that has no plain form.
     """
     converter = Converter(book, words)
@@ -103,6 +103,8 @@ def plain(
             announce(
                 before, converter.say(EXPLORER).format(book.link("#" + default_slugify(section))[0])
             )
+        if title := re.match(r"# @title (.+)", cell.source):
+            cell.source = f"# @title {converter.say(title[1])}{cell.source[title.end() :]}"
         if figure := cell.metadata.get("mystnb", {}).get("figure"):
             text = f"**{{numref}}`{figure['name']}`** {translate(figure['caption'])}"
             below = nbformat.v4.new_markdown_cell(
@@ -340,9 +342,9 @@ def details(summary: str, body: str) -> str:
 def quotation(title: str, body: str) -> str:
     """Return a quotation that begins with its title in bold."""
     starts_with_words = re.match(r"(?![-*+] |\d+[.)] |[#>|`$<!])", body)
-    joint = ". " if starts_with_words else "\n\n"
-    joint = joint if title[-1:] not in ".!?:" else joint.lstrip(".")
-    bold = f"**{title}{joint.rstrip()}**"
+    stop = "：" if "\u4e00" <= title[-1:] <= "\u9fff" else "."
+    ends = not starts_with_words or title[-1:] in ".!?:。！？："
+    bold = f"**{title}**" if ends else f"**{title}{stop}**"
     text = bold + (" " if starts_with_words else "\n\n") + body
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 

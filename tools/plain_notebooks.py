@@ -39,6 +39,7 @@ CHINESE = {
     "Warning": "注意",
     "See also": "另见",
     "Dropdown": "展开",
+    **translation.PROMPTS,
 }
 README = """\
 # The notebooks of [{title}]({pages}), plain

@@ -45,6 +45,14 @@ if LANGUAGES not in (["en"], ["en", "zh"]):
     raise SystemExit(f"COURSE_LANGUAGES is {', '.join(LANGUAGES)}, but must be: en, or en,zh")
 CHINESE = "zh" in LANGUAGES
 FOLDERS = ("", "zh/") if CHINESE else ("",)  # of the editions, in _build/html/
+PROMPTS = {  # of folded cells; they stand in the cells' metadata, where Sphinx looks for no message
+    "Checks": "自查",
+    "Settings": "设置",
+    "Setup": "准备",
+    "Show the code": "显示代码",
+    "Show the solution": "显示解答",
+    "Hide the code": "收起代码",
+}
 LEFT_OUT = "COURSE_LANGUAGES leaves the Chinese edition out"
 
 MATH = re.compile(r"(?<!\\)\$[^$]+(?<!\\)\$")
