@@ -52,6 +52,7 @@ PROMPTS = {  # of folded cells; they stand in the cells' metadata, where Sphinx 
     "Show the code": "显示代码",
     "Show the solution": "显示解答",
     "Hide the code": "收起代码",
+    "Hide the solution": "收起解答",
 }
 LEFT_OUT = "COURSE_LANGUAGES leaves the Chinese edition out"
 
