@@ -11,6 +11,7 @@ TEXT ?=
 OUT ?=
 ENTRY ?=
 PLAIN ?= chapters/bpe.ipynb solutions/exercise_27_6.ipynb
+NOTEBOOKS ?= chapters solutions labs
 
 PROCESSES ?= 2
 # The notebooks take longest: `make test` gives them more processes than its other parts.
@@ -148,7 +149,7 @@ unit: setup-dev ## Unit tests of support/ and of the repository
 
 notebooks: override PROCESSES := $(NOTEBOOK_PROCESSES)
 notebooks: setup-dev ## Run every notebook in smoke and compare its outputs (nbval)
-	@$(PYTEST) $(NBVAL) chapters solutions labs
+	@$(PYTEST) $(NBVAL) $(NOTEBOOKS)
 
 pages: setup-dev ## Open every built page in a headless browser (after the book)
 	@$(PYTEST) --dist=worksteal $(PAGES)
