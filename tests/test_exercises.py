@@ -308,7 +308,7 @@ MISTAKES = {
         "both losses": "log 3, not",
         "square": "not a factor",
         "padding counts": "length of the pairs",
-        "per pair": r"one number, got a tensor \(3,\)",
+        "per pair": r"one number: expected \(\), got \(3,\)",
     },
     "27.3": {
         "wide": "nothing is compressed: 784 numbers",
