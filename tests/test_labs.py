@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -99,6 +101,61 @@ def test_code_of_the_lab_is_that_of_its_chapters(lab):
     shared = [(name, tree) for name, tree in trees(path) if name in names]
     assert len(shared) >= 3
     assert [name for name, tree in shared if (name, tree) not in known] == []
+
+
+CALL = re.compile(r"\blabs\.check\(\"([\w.]+)\",\s+([\w, ]+)\)")
+EXERCISES = {  # the checks that exercises name, and in which chapter
+    found[1]: path
+    for path in sorted((ROOT / "chapters").glob("*.ipynb"))
+    for cell in read(path).cells
+    for found in CALL.finditer(cell.source)
+    if not found[1][0].isdigit()
+}
+WRONG = importlib.import_module("tests.labs.chapters").MISTAKES
+each_exercise = pytest.mark.parametrize("name", EXERCISES)
+
+
+def answers(name: str, code: str = "", wrong: str = "") -> list:
+    """Return what the chapter defines for a check of an exercise, some code of it replaced."""
+    called = labs.checks(name.partition(".")[0])[name].__code__
+    names, space = called.co_varnames[: called.co_argcount], {}
+    for source in (c.source for c in read(EXERCISES[name]).cells if c.cell_type == "code"):
+        if re.search(rf"^(def|class) {names[0]}\b", source, re.MULTILINE):
+            assert code in source
+            source = source.replace(code, wrong)
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef):
+                with suppress(Exception):  # it may need what the chapter has computed
+                    exec(compile(ast.Module([node], []), "answer", "exec"), space)
+    return [space[n] for n in names]
+
+
+@each_exercise
+def test_exercise_names_its_check_and_its_solution_passes(name):
+    cells = [cell for cell in read(EXERCISES[name]).cells if f'labs.check("{name}",' in cell.source]
+    calls = [CALL.search(cell.source)[2] for cell in cells]
+    assert [cell.cell_type for cell in cells] == ["markdown", "code"] and len(set(calls)) == 1
+    assert labs.check(name, *answers(name))
+
+
+@each_exercise
+def test_answer_that_is_not_written_says_so(name):
+    blank = Mock(side_effect=NotImplementedError)
+    assert labs.check(name, blank, *answers(name)[1:]).startswith(f"{name}: not written yet")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "wrong", "words"),
+    [(f"chapters.{m[0]}", *m[1:]) for m in WRONG if f"chapters.{m[0]}" in EXERCISES],
+)
+def test_mistake_in_an_exercise_is_named(name, code, wrong, words):
+    said = labs.check(name, *answers(name, code, wrong))
+    assert not said and words in said
+
+
+def test_each_check_of_an_exercise_knows_two_mistakes():
+    known = [mistake[0] for mistake in WRONG]
+    assert [n for n in labs.checks("chapters") if known.count(n.partition(".")[2]) < 2] == []
 
 
 def test_a_check_says_what_was_expected_and_what_was_got():

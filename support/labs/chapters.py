@@ -29,7 +29,7 @@ def negative_gradient(negative_gradient):
     sigma(u v) - 1 times the context word, sigma(u v) times each noise word"""
     v, u, noise = torch.randn(4), torch.randn(4), torch.randn(3, 4)
     near, far = ((u @ v).sigmoid() - 1) * u, (noise @ v).sigmoid() @ noise
-    wrong = {"add up the noise words, no mean": near + far / 3, "of minus log": -near - far}
+    wrong = {"add up the noise words, no mean": near + far / 3, "the loss has a minus": -near - far}
     expect(negative_gradient(v, u, noise), near + far, "the gradient for the center", wrong)
 
 
@@ -87,15 +87,15 @@ def rotate_neighbors(rotate_neighbors):
 
 
 def grouped(grouped, GroupedQueryAttention):
-    """Four heads of keys and values that become two.
+    """Six heads of keys and values that become two.
     neighbors are a group; the mean of their rows in key and in value; query and out as before"""
-    made = grouped(full := GroupedQueryAttention(12, 4, 4), 2)
-    for name, n in (("key", 2), ("value", 2), ("query", 4), ("out", 4)):
-        W = getattr(full, name).weight.view(n, -1, 3, 12)
-        wrong = {"heads 0 and 1 are a group": W.view(-1, n, 3, 12).mean(0).flatten(0, 1)}
+    made = grouped(full := GroupedQueryAttention(12, 6, 6), 2)
+    for name, n in (("key", 2), ("value", 2), ("query", 6), ("out", 6)):
+        W = getattr(full, name).weight.view(n, -1, 2, 12)
+        wrong = {"heads 0, 1 and 2 are a group": W.view(-1, n, 2, 12).mean(0).flatten(0, 1)}
         wrong["take the mean of a group, not its first head"] = W[:, 0].flatten(0, 1)
         expect(getattr(made, name).weight, W.mean(1).flatten(0, 1), f"{name}.weight", wrong)
-    expect(made.group, 2, "group, the number of query heads for each head of keys")
+    expect(made.group, 3, "group, the number of query heads for each head of keys")
 
 
 def count_valid(count_valid):
@@ -109,9 +109,9 @@ def count_valid(count_valid):
 def longest_match_right(longest_match_right):
     """Nested words, a letter that is no word, and two directions that differ.
     text[-n:] for all lengths, the last letter where none is a word; the words in their order"""
-    words, wrong = ["ab", "abc", "cd", "de", "cde"], {"start at the end": ["x", "abc", "de"]}
+    words, wrong = ["ab", "abc", "bc", "de", "cde"], {"start at the end": ["x", "abc", "de"]}
     wrong["put each word before those found so far"] = ["cde", "ab", "x"]
-    wrong["take the longest word, not the shortest"] = ["x", "ab", "c", "de"]
+    wrong["take the longest word, not the shortest"] = ["x", "a", "bc", "de"]
     expect(longest_match_right("xabcde", words), ["x", "ab", "cde"], f"xabcde, {words}", wrong)
 
 
