@@ -417,7 +417,7 @@ def speedrun_table() -> str:
         name = f"{SPEEDRUN}/{row['entry']}.py"
         about = ast.get_docstring(ast.parse((ROOT / name).read_text(encoding="utf-8")))
         found = zip(row["excess"], row["standard_error"], strict=True)
-        scores = " · ".join(f"{excess:.4f} ± {error:.4f}" for excess, error in found)
+        scores = " · ".join(f"{excess:.5f} ± {error:.5f}" for excess, error in found)
         lines.append(
             f"| [{row['entry']}]({address.repository()}/blob/main/{name}) | "
             f"{about.splitlines()[0]} | {scores} | "
