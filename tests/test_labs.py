@@ -160,6 +160,8 @@ def test_each_check_of_an_exercise_knows_two_mistakes():
 
 def test_a_check_says_what_was_expected_and_what_was_got():
     assert "expected ['aa', 'a', 'b'], got None" in labs.check("bpe.merge", lambda s, pair: None)
+    with pytest.raises(AssertionError, match="expected 1, got 1.00000[23]"):
+        labs.expect(1.0000025, 1.0, "numbers that look equal")
     with pytest.raises(ValueError, match="no check 'bpe.split': there are bpe.count_pairs, "):
         labs.check("bpe.split", None)
     with pytest.raises(ValueError, match="no lab 'bpf': there are "):

@@ -117,12 +117,14 @@ def expect(
             got, right, where = got[i], right[i], f"{where} [{i}]"
     except (LookupError, StopIteration, TypeError):  # other lengths, or no list
         pass
-    compared = f"{where}: expected {brief(right)}, got {brief(got)}"
+    digits = 9 if brief(got) == brief(right) else 4
+    compared = f"{where}: expected {brief(right, digits)}, got {brief(got, digits)}"
     if named:
         raise AssertionError(f"{named} ({compared})")
     raise Unnamed(compared)
 
 
+@torch.no_grad()  # so that tensors in a tuple can be compared without a warning
 def equal(a: Any, b: Any, atol: float = 1e-6) -> bool:
     """Return whether two answers are equal, numbers and tensors within atol."""
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
@@ -141,15 +143,15 @@ def equal(a: Any, b: Any, atol: float = 1e-6) -> bool:
     return type(a) is not bool and bool(a == b) if type(b) is not bool else a is b
 
 
-def brief(value: Any) -> str:
+def brief(value: Any, digits: int = 4) -> str:
     """Return a value in at most 90 characters; a tensor's shape first, its numbers rounded."""
     if isinstance(value, torch.Tensor):
-        numbers = torch.round(value.detach().double(), decimals=4).flatten().tolist()
-        text = f"{numbers[0]:g}" if value.dim() == 0 else str(numbers)
+        numbers = torch.round(value.detach().double(), decimals=digits).flatten().tolist()
+        text = f"{numbers[0]:.{digits + 2}g}" if value.dim() == 0 else str(numbers)
         text = text if value.dim() < 2 else f"{tuple(value.shape)}: {text}"
     else:
-        text = f"{value:.5g}" if isinstance(value, float) else " ".join(repr(value).split())
-        text = re.sub(r", grad_fn=<\w+>", "", text)
+        text = f"{value:.{digits + 1}g}" if isinstance(value, float) else repr(value)
+        text = " ".join(re.sub(r",\s+grad_fn=<\w+>", "", text).split())
     return text if len(text) <= 90 else f"{text[:87]}…"
 
 
