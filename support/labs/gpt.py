@@ -22,13 +22,15 @@ def _attend(q, k, v, is_causal=True, scale=None):
 def attention(CausalSelfAttention):
     """Two heads and three positions, with large weights.
 
-    qkv in thirds first, then heads: split the last dimension into (H, d_head), head h the h-th
-    stretch, then transpose; the square root of d_head; -inf above the diagonal before the softmax;
-    the softmax over keys; then out
+    qkv in thirds (queries, keys, values), then heads: the last dimension split into (H, d_head),
+    head h the h-th stretch, then transposed; the square root of d_head; -inf above the diagonal
+    before the softmax; the softmax over keys; then out
     """
     layer, x = _large(CausalSelfAttention(8, 2)), torch.randn(2, 3, 8)
     assert {"qkv.bias", "out.bias"} <= {*layer.state_dict()}, "qkv and out have a bias"
-    q, k, v = (y.unflatten(-1, (2, 4)).transpose(1, 2) for y in layer.qkv(x).chunk(3, -1))
+    q, k, v = parts = layer.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+    wrong = {"heads returns (B, H, T, d_head), H before T": parts.transpose(2, 3)}
+    expect(torch.stack([*layer.heads(x)]), parts, "queries, keys and values, by heads(x)", wrong)
     y = _attend(q, k, v)
     mixed = y.unflatten(-1, (2, 4)).transpose(1, 2).reshape(x.shape)
     wrong = {"divide by the square root of d_head": layer.out(_attend(q, k, v, scale=1.0))}
@@ -40,14 +42,15 @@ def attention(CausalSelfAttention):
 def model(GPT, initialize):
     """GPT-2's logits with the same large weights and with dropout; initial weights of eight layers.
 
-    tokens + positions from 0, as they are; x + f(norm(x)) twice, the second with the sum after the
-    first; GELU between up and down; final_norm; dropout on the embeddings' sum and on f alone.
-    initialize: parameters by name; out and down 0.02 / sqrt(2 * n_layers); return the model
+    tokens + positions from 0, as they are; an nn.ModuleList of blocks, each on the one before's
+    output: x + f(norm(x)) twice, two norms, the second with the sum after the first; GELU between
+    up and down; final_norm; dropout, as given, on the embeddings' sum and on f alone. initialize:
+    by name, in place (nn.init, not weight = ...); out, down 0.02 / sqrt(2 * n_layers); return model
     """
-    ours, ids = _large(GPT(11, 8, 2, 2, 6, 0.5)), torch.randint(11, (2, 5))
-    theirs = gpt.GPT(gpt.GPTConfig(11, 8, 2, 2, max_length=6, dropout=0.5, attention_dropout=0.0))
+    ours, ids = _large(GPT(11, 8, 3, 2, 6, 0.3)), torch.randint(11, (2, 5))
+    theirs = gpt.GPT(gpt.GPTConfig(11, 8, 3, 2, max_length=6, dropout=0.3, attention_dropout=0.0))
     own, names = {name for name, _ in ours.named_parameters()}, theirs.state_dict().keys()
-    assert names <= own, f"{min(names - own)} is missing, or the same tensor as another"
+    expect(sorted(names - own), [], "what is missing, or the same tensor as another")
     assert not (odd := {*ours.state_dict()} - names), f"no {min(odd)}: the output layer is tokens"
     theirs.load_state_dict(ours.state_dict())
     with torch.random.fork_rng([]):
@@ -58,16 +61,14 @@ def model(GPT, initialize):
     wrong = {"use GELU's approximation, approximate='tanh'": theirs(ids)}
     expect(ours(ids), right, "logits of GPT-2", wrong)
     expect(ours.train()(ids), dropped, "logits in training: where there is dropout")
+    plain, gain = (0.02, "", None), (1.0, "the gains of the norms stay 1", 0.0)
     adds = (0.005, "two additions a layer: 2 * n_layers", 0.0071)
     known = {"out": adds, "down": adds, "tokens": (0.04, "scale the token embeddings", 0.02)}
     known["positions"] = (0.02, "do not scale the positions", 0.04)
     model = GPT(400, 192, 8, 4, 60, 0.0)
     model.layers[0].attention = nn.ModuleDict({"out": nn.Linear(192, 192, bias=False)})  # as in 9
     for name, weight in initialize(model).named_parameters():
-        other = (
-            (0.02, "", None) if weight.dim() > 1 else (1.0, "the gains of the norms stay 1", 0.0)
-        )
-        right, mistake, wrong = known.get(name.split(".")[-2], other)
+        right, mistake, wrong = known.get(name.split(".")[-2], plain if weight.dim() > 1 else gain)
         right, size = 0.0 if name.endswith("bias") else right, weight.square().mean().sqrt().item()
         expect(size, right, f"root mean square of {name}", {mistake: wrong}, 0.1 * right)
 
@@ -75,17 +76,17 @@ def model(GPT, initialize):
 def sampling(next_distribution):
     """Four tokens, out of order, with each rule and with two at a time.
 
-    first divide the logits by the temperature, before the softmax; then top_k; then top_p, most
-    likely first, the token at which the sum reaches top_p included; normalize after each; back in
-    the order of the tokens; logits stay as they are (no /= or logits[...] =)
+    first divide the logits by the temperature, before the softmax (of logits, never of p); then
+    top_k; then top_p (if, not elif), most likely first, the token where the sum reaches top_p
+    included; a token that is cut has probability 0, not logit 0; divide by the sum after each; back
+    in the order of the tokens; logits stay as they are (no /= or logits[...] =)
     """
-    logits = (p := torch.tensor([0.15, 0.5, 0.05, 0.3])).log()
-    two = p.sqrt() * (p > 0.2)
+    logits = (p := torch.tensor([0.2, 0.4, 0.1, 0.3])).log()
     for rule, mistake, kept in (
         ({"temperature": 0.5}, "divide the logits by the temperature", p.sqrt()),
-        ({"top_k": 2}, "keep k tokens, not k + 1", p * (p > 0.1)),
-        ({"temperature": 2.0, "top_p": 0.68}, "keep the token where the sum reaches top_p", two),
-        ({"top_k": 3, "top_p": 0.82}, "sum to 1 after top_k, before top_p", p * (p > 0.1)),
+        ({"top_k": 2}, "keep k tokens, not k + 1", p * (p > 0.15)),
+        ({"temperature": 0.5, "top_p": 0.8}, "keep the token where the sum reaches top_p", p > 0.3),
+        ({"top_k": 3, "top_p": 0.42}, "sum to 1 after top_k, before top_p", p * (p > 0.25)),
     ):
         right = gpt.next_token_probabilities(p.log()[None], **rule)[0]
         expect(next_distribution(logits, **rule), right, f"{rule}", {mistake: kept / kept.sum()})
@@ -94,12 +95,14 @@ def sampling(next_distribution):
 def cache(GPT, step):
     """The logits of eight tokens, one by one.
 
-    attend_step: k and v appended along dim=2 and stored in cache itself; no mask; scores over the
-    root of d_head, softmax over dim=-1, attention.out. step: positions from 0, by the length before
-    this token, caches[0]["k"].shape[2]; the rest as in Block and GPT
+    attend_step: k and v appended along dim=2, stored in cache itself; then scores, the new token's
+    own, too; no mask; the root of d_head, softmax over dim=-1, attention.out. step: positions
+    from 0, by the length before this token, caches[0]["k"].shape[2]; the rest as in Block and GPT
     """
-    model, ids, caches = _large(GPT(11, 8, 2, 2, 20, 0.0)), torch.randint(11, (2, 8)), [{}, {}]
+    model, ids, caches, n = _large(GPT(9, 8, 2, 2, 16, 0)), torch.randint(9, (2, 8)), [{}, {}], []
+    model.layers[1].attention.qkv.register_forward_pre_hook(lambda _, x: n.append(x[0].shape[1]))
     logits, right = [step(model, ids[:, t : t + 1], caches) for t in range(8)], model(ids)
+    assert max(n[:-1], default=1) == 1, "qkv reads the new position alone: cache k and v, not x"
     lengths = [cache["k"].shape[2] if cache else 0 for cache in caches]
     wrong = {"append the new key and value": [1, 1], "each layer has a cache of its own": [16, 0]}
     expect(lengths, [8, 8], "the positions in the caches", wrong)
@@ -109,18 +112,18 @@ def cache(GPT, step):
 
 
 def norm_and_gate(RMSNorm, SwiGLU):
-    """Two vectors, an own weight and eps, and a gate with large weights.
+    """Two vectors, own weights and eps, and a gate with large weights.
 
     RMSNorm: the mean of the squares over the last dimension (keepdim=True), nothing subtracted,
-    plus eps, then the square root; weight is an nn.Parameter of ones. SwiGLU: d_ff as given, else
-    8 * d_model // 3; no biases; SiLU (x times its sigmoid) of gate alone, before the product
+    plus eps, the root; x stays as it is (no x /= ...); weight is nn.Parameter(torch.ones(d_model)).
+    SwiGLU: d_ff, else 8 * d_model // 3; no biases; SiLU (x times its sigmoid) of gate alone
     """
-    layer, x = RMSNorm(2, 0.5), torch.tensor([[[3.0, 4.0], [0.0, 0.0]]])
-    layer.get_parameter("weight").data *= 2
-    right, total = (2 * x / torch.tensor([[s + 0.5], [0.5]]).sqrt() for s in (12.5, 25.0))
+    layer, x = RMSNorm(2, 0.5), torch.tensor([[[3.0, 4.0], [0.0, 0.0]]], requires_grad=True)
+    layer.get_parameter("weight").data *= (w := torch.tensor([2.0, 3.0]))
+    right, total = (w * x / torch.tensor([[s + 0.5], [0.5]]).sqrt() for s in (12.5, 25.0))
     wrong = {"divide by the root of the mean square, not of the sum": total}
-    wrong["do not subtract the mean"] = 2 * F.layer_norm(x, (2,), eps=0.5)
-    expect(layer(x), right, "(3, 4) and (0, 0), with weights 2 and eps 0.5", wrong)
+    wrong["do not subtract the mean"] = w * F.layer_norm(x, (2,), eps=0.5)
+    expect(layer(x), right, "(3, 4) and (0, 0), with weights (2, 3) and eps 0.5", wrong)
     layer, x = _large(SwiGLU(7)), torch.randn(2, 3, 7)
     gate, up, down = x @ layer.gate.weight.T, x @ layer.up.weight.T, layer.down.weight.T
     wrong = {"apply SiLU to gate, not to up": (gate * F.silu(up)) @ down}
@@ -130,24 +133,24 @@ def norm_and_gate(RMSNorm, SwiGLU):
 
 
 def rotary_groups(rotate, GroupedQueryAttention):
-    """Three positions with base 100; six query heads, two of keys and values.
+    """Three positions with base 100; six query heads, three of keys and values.
 
     rotate: pairs i and i + d_head/2, i and positions from 0, exponent -2i/d_head, the argument
-    base, a cos - b sin, a sin + b cos. Attention: no biases; d_head = d_model // n_heads; key and
+    base, radians, a cos - b sin, a sin + b cos, both of the old a and b, in a new tensor (x stays
+    as it is: no x[...] = ...). Attention: no biases; d_head = d_model // n_heads; key and
     value n_kv_heads * d_head wide; heads split, transposed, then q and k rotated, k and v repeated
     by repeat_interleave(n_heads // n_kv_heads); is_causal, no scaling of yours; heads back; out
     """
-    x, angles = torch.randn(2, 4, 3, 4), torch.arange(3)[:, None] * torch.tensor([1, 0.1])
-    a, b, c, s = *x.clone().chunk(2, -1), angles.cos(), angles.sin()
+    x, angles = torch.randn(2, 5, 3, 4).requires_grad_(), torch.tensor([[0, 0], [1, 0.1], [2, 0.2]])
+    a, b, c, s = *x.chunk(2, -1), angles.cos(), angles.sin()
     right = torch.cat((a * c - b * s, a * s + b * c), -1)
     wrong = {"rotate the other way": torch.cat((a * c + b * s, b * c - a * s), -1)}
     expect(rotate(x, 100.0), right, "three positions, base 100", wrong)
-    expect(x, torch.cat((a, b), -1), "x after rotate, which returns a new tensor")
-    layer, x = _large(GroupedQueryAttention(24, 6, 2)), torch.randn(2, 3, 24)
+    layer, x = _large(GroupedQueryAttention(24, 6, 3)), torch.randn(2, 5, 24)
     out, parts = layer.out.weight.T, (layer.query, layer.key, layer.value)
     q, k, v = ((x @ p.weight.T).unflatten(-1, (-1, 4)).transpose(1, 2) for p in parts)
-    q, k, turns = rotate(q), rotate(k).repeat_interleave(3, 1), [0, 3] * 3
-    v, turned = (y.repeat_interleave(3, 1) for y in (v, rotate(v)))
-    wrong = {"query heads 1, 2 and 3 share a head": _attend(q, k[:, turns], v[:, turns]) @ out}
+    q, k, turns = rotate(q), rotate(k).repeat_interleave(2, 1), [0, 2, 4] * 2
+    v, turned = (y.repeat_interleave(2, 1) for y in (v, rotate(v)))
+    wrong = {"query heads 1 and 2 share a head": _attend(q, k[:, turns], v[:, turns]) @ out}
     wrong["do not rotate the values"] = _attend(q, k, turned) @ out
     expect(layer(x), _attend(q, k, v) @ out, "six query heads", wrong)
