@@ -13,6 +13,7 @@ import gettext
 import os
 import re
 
+import nbformat
 from docutils import frontend, nodes
 from markdown_it import MarkdownIt
 from myst_parser.config.main import MdParserConfig
@@ -219,6 +220,14 @@ class InChinese(SphinxPostTransform):
                 node[:] = [nodes.Text(chinese_map(self.config.locale_dirs[0]))]
 
 
+def put_figures(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Give a notebook of the Chinese edition its Chinese figures."""
+    if app.config.language == CHINESE and app.env.doc2path(docname).endswith(".ipynb"):
+        notebook = nbformat.reads(source[0], as_version=4)
+        translation.put_figures(docname, notebook)
+        source[0] = nbformat.writes(notebook)
+
+
 def chinese_map(folder: str) -> str:
     """Return the map of the chapters, with the titles that their Chinese pages have."""
 
@@ -300,5 +309,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_post_transform(KeepTitles)
     app.add_post_transform(KeepAltTexts)
     app.add_post_transform(InChinese)
+    app.connect("source-read", put_figures)
     app.connect("html-page-context", add_switch, priority=503)  # after the theme's buttons
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import re
 import subprocess
@@ -9,8 +11,11 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 
+import nbformat
 import polib
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+from PIL import Image, PngImagePlugin
 
 from tools import translation
 
@@ -112,6 +117,31 @@ def test_a_changed_sentence_is_listed_and_keeps_its_translation(tmp_path):
         "这里不变。",
     ]
     assert not (messages / "gone.po").exists()
+
+
+def test_a_figure_is_chinese_until_the_english_one_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(translation, "ROOT", tmp_path)
+    monkeypatch.setattr(translation, "FIGURES", tmp_path / "figures")
+    (tmp_path / "figures.po").write_text('msgid "{} of {}"\nmsgstr "{} 之 {}"\n', encoding="utf-8")
+    (tmp_path / "figures" / "chapters").mkdir(parents=True)
+    for color, kept in (("red", {tmp_path / "figures" / "chapters" / "a.png"}), ("blue", set())):
+        Image.new("RGB", (1, 1), color).save(drawn := io.BytesIO(), "png")
+        png = base64.b64encode(drawn.getvalue()).decode()
+        data = {"image/png": png, "image/svg+xml": "<text>1 of 2.5</text>"}
+        cell = new_code_cell(id="a", outputs=[new_output("display_data", data)])
+        notebook = new_notebook(cells=[cell])
+        nbformat.write(notebook, tmp_path / "chapters.ipynb")
+        [(path, out, sha)] = translation.figures("chapters", notebook)
+        if kept:
+            info = PngImagePlugin.PngInfo()
+            info.add_text("English", sha)
+            Image.new("RGB", (2, 2)).save(path, pnginfo=info)
+        assert translation.put_figures("chapters", notebook) == kept
+        assert (out.data["image/png"] != png) == bool(kept)
+        assert out.data["image/svg+xml"] == "<text>1 之 2.5</text>"
+        assert [line.split(":")[0] for line in translation.old_figures()] == (
+            [] if kept else ["chapters/a"]
+        )
 
 
 @pytest.mark.parametrize(

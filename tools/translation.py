@@ -16,8 +16,10 @@ COURSE_LANGUAGES=en leaves the edition out: no command does anything, and no pag
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import functools
+import hashlib
 import io
 import os
 import re
@@ -26,12 +28,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import nbformat
 import polib
 from jupyter_book.sphinx import build_sphinx
+from nbformat import NotebookNode
+from PIL import Image
 from sphinx_intl import basic
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +43,7 @@ LOCALE = ROOT / "locale"
 LANGUAGE = "zh_CN"
 TITLE = "动手学预训练"
 MESSAGES = LOCALE / LANGUAGE / "LC_MESSAGES"
+FIGURES = LOCALE / LANGUAGE / "figures"  # made by tools/chinese_figures.py
 HTML = ROOT / "_build" / "html"
 LANGUAGES = re.findall(r"\w+", os.environ.get("COURSE_LANGUAGES") or "en, zh")
 if LANGUAGES not in (["en"], ["en", "zh"]):
@@ -67,6 +72,7 @@ BEFORE = (
     r"^[ \t>]*(?:(?:#+|[-*+:]|\d+\.|`{3,}\{[\w-]+\}|:{3,}\{[\w-]+\}|\[\^\w+\]:)[ \t]+)*"
     r"|\|[ \t]*"
 )
+IN_LABEL = re.compile(r"\d+(?:[.,]\d+)*")
 # Of two digits or more; "head 1" may become 第一个头, and "124 million" 1.24 亿.
 NUMBER = re.compile(
     r"(?<![\w.,])\d+(?:[.,]?\d+)+"
@@ -152,6 +158,57 @@ def translate(text: str, known: Mapping[str, str]) -> str:
         pattern = rf"(?m)({BEFORE}){spaced}(?=[ \t]*(?:$|\||\Z))"
         text = re.sub(pattern, lambda match, mark=mark: match[1] + mark, text)
     return re.sub(r"\x00(\d+)\x00", lambda match: done[int(match[1])], text)
+
+
+def labels(page: str) -> dict[str, str]:
+    """Return the labels of figures that are translated for a page, which may be their context."""
+    file = polib.pofile(f"{FIGURES}.po")
+    known = [entry for entry in file if to_do(entry) is None and entry.msgctxt in (None, page)]
+    return {e.msgid: e.msgstr for e in sorted(known, key=lambda entry: entry.msgctxt or "")}
+
+
+def label(text: str, known: Mapping[str, str]) -> str:
+    """Return a label in Chinese, or as it is; a message may have {} for each of its numbers."""
+    if text in known:
+        return known[text]
+    chinese = known.get(IN_LABEL.sub("{}", text), text)
+    for number in IN_LABEL.findall(text) if chinese != text else []:
+        chinese = chinese.replace("{}", number, 1)
+    return chinese
+
+
+def figures(page: str, notebook: NotebookNode) -> Iterator[tuple[Path, NotebookNode, str]]:
+    """Yield for each PNG of a notebook the file of its Chinese figure, its output, its sha-256."""
+    for cell in notebook.cells:
+        found = [out for out in cell.get("outputs", []) if "image/png" in out.get("data", {})]
+        for n, out in enumerate(found, start=1):
+            name = f"{cell.id}_{n}" if len(found) > 1 else cell.id
+            sha = hashlib.sha256(base64.b64decode(out.data["image/png"])).hexdigest()
+            yield FIGURES / page / f"{name}.png", out, sha
+
+
+def put_figures(page: str, notebook: NotebookNode) -> set[Path]:
+    """Put the Chinese figures that are of the English ones in their places; return their files."""
+    used, known = set(), labels(page)
+    for path, out, sha in figures(page, notebook):
+        if path.exists() and Image.open(path).info.get("English") == sha:
+            out.data["image/png"] = base64.b64encode(path.read_bytes()).decode()
+            used.add(path)
+    for data in [out.get("data", {}) for cell in notebook.cells for out in cell.get("outputs", [])]:
+        if svg := data.get("image/svg+xml"):  # its labels are text
+            said = re.sub("(?<=>)[^<>]+(?=</text>)", lambda text: label(text[0], known), svg)
+            data["image/svg+xml"] = said
+    return used
+
+
+def old_figures() -> list[str]:
+    """Return a line for each Chinese figure whose English one has changed or gone."""
+    old = set(FIGURES.rglob("*.png"))
+    for page in {path.parent.relative_to(FIGURES).as_posix() for path in old}:
+        if (path := ROOT / f"{page}.ipynb").exists():
+            old -= put_figures(page, nbformat.read(path, as_version=4))
+    names = sorted(path.relative_to(FIGURES).with_suffix("").as_posix() for path in old)
+    return [f"{name}: figure of another English one: draw it again" for name in names]
 
 
 def carried(message: str) -> Counter[tuple[str, str]]:
@@ -292,8 +349,8 @@ def main(arguments: list[str] | None = None) -> int:
         if command == "complete":  # as after `update`, but in a copy
             locale = shutil.copytree(LOCALE, Path(folder) / "locale")
         update(Path(folder) / "pot", locale)
-        left = listed(locale)
-    print(*left, f"{len(left)} messages to translate or to mend", sep="\n")
+        left = listed(locale) + old_figures()
+    print(*left, f"{len(left)} messages and figures to translate or to mend", sep="\n")
     return int(command == "complete" and bool(left))
 
 
