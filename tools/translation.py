@@ -161,20 +161,16 @@ def translate(text: str, known: Mapping[str, str]) -> str:
 
 
 def labels(page: str) -> dict[str, str]:
-    """Return the labels of figures that are translated for a page, which may be their context."""
-    file = polib.pofile(f"{FIGURES}.po")
-    known = [entry for entry in file if to_do(entry) is None and entry.msgctxt in (None, page)]
-    return {e.msgid: e.msgstr for e in sorted(known, key=lambda entry: entry.msgctxt or "")}
+    """Return the labels of figures that are translated; one may have a page as its context."""
+    done = [entry for entry in polib.pofile(f"{FIGURES}.po") if to_do(entry) is None]
+    return {e.msgid: e.msgstr for context in (None, page) for e in done if e.msgctxt == context}
 
 
 def label(text: str, known: Mapping[str, str]) -> str:
     """Return a label in Chinese, or as it is; a message may have {} for each of its numbers."""
-    if text in known:
-        return known[text]
-    chinese = known.get(IN_LABEL.sub("{}", text), text)
-    for number in IN_LABEL.findall(text) if chinese != text else []:
-        chinese = chinese.replace("{}", number, 1)
-    return chinese
+    numbers = iter(IN_LABEL.findall(text))
+    said = known.get(text) or known.get(IN_LABEL.sub("{}", text))
+    return re.sub("{}", lambda found: next(numbers, found[0]), said) if said else text
 
 
 def figures(page: str, notebook: NotebookNode) -> Iterator[tuple[Path, NotebookNode, str]]:
