@@ -38,7 +38,7 @@ MISTAKES = [
     (
         "most_probable",
         "(1 if i - j == 1 else 0)",
-        "(text[j:i] in frequency)",
+        "(text[j:i] in frequency or i - j == 1)",
         "the count 0 is not listed",
     ),
     ("permuted", "rank[None, :] <", "rank[None, :] <=", "no word sees itself"),
