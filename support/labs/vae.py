@@ -7,7 +7,7 @@ import torch
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
-from support.labs import expect
+from support.labs import equal, expect
 from support.labs.transformer import _large
 
 
@@ -18,9 +18,9 @@ def _layers(module):
 def autoencoder(mlp, Autoencoder, ae_loss):
     """Three layers with large weights, the sizes of both halves, and three images.
 
-    mlp: a linear layer for each pair of neighboring sizes, the last one, too. forward:
-    decoder(encoder(x)), nothing between. ae_loss: binary_cross_entropy_with_logits(logits, x) in
-    this order, summed over the pixels, divided by the number of images, len(x)
+    mlp: a linear layer for each pair of neighboring sizes, the last one, too; give it
+    *hidden, with the star. forward: decoder(encoder(x)), nothing between. ae_loss:
+    binary_cross_entropy_with_logits(logits, x) in this order, summed over pixels, divided by len(x)
     """
     net, x = _large(mlp(4, 5, 6, 3)), torch.randn(7, 4)
     a, b, c = _layers(net)
@@ -41,29 +41,30 @@ def convolutions(convolve, convolve_transposed):
     """A kernel of three numbers, and a stride of 2.
 
     number i of the result of convolve, and copy i of convolve_transposed, start at i * stride; the
-    lengths that the docstrings give; kernel not flipped; copies add up; a tensor is returned
+    lengths that the docstrings give; kernel not flipped; sums, no means; a tensor of floats
     """
-    x, z, kernel = map(torch.tensor, ([1.0, 0, 2, 3, 1], [3.0, 5], [1.0, 2, 4]))
-    wrong = {"do not flip the kernel": [6.0, 15], "the kernel fits at the last position": [9.0]}
-    expect(convolve(x, kernel, 2).tolist(), [9.0, 12], "1 0 2 3 1 with 1 2 4, stride 2", wrong)
-    wrong = {"add up where copies overlap": [3.0, 6, 5, 10, 20]}
+    x, z, kernel = map(torch.tensor, ([1.0, 0, 2, 3, 1], [3.0, 5], [0.5, 2, 4]))
+    wrong = {"do not flip the kernel": [5.0, 14.5], "the kernel fits at the last position": [8.5]}
+    expect(convolve(x, kernel, 2).tolist(), [8.5, 11.0], "1 0 2 3 1 with .5 2 4, stride 2", wrong)
+    wrong = {"add up where copies overlap": [1.5, 6.0, 2.5, 10.0, 20.0]}
     got = convolve_transposed(z, kernel, 2).tolist()
-    expect(got, [3.0, 6, 17, 10, 20], "3 5 with 1 2 4, stride 2, transposed", wrong)
+    expect(got, [1.5, 6.0, 14.5, 10.0, 20.0], "3 5 with .5 2 4, stride 2, transposed", wrong)
 
 
 def conv_autoencoder(ConvAutoencoder):
     """Two images, a code of five numbers, and large weights.
 
-    three layers in each half; a padding of 1 in every convolution; nn.ConvTranspose2d on the way
-    back; a ReLU after each convolution and after the decoder's linear layer, but none after the
-    code or the image; nn.Flatten() last
+    three layers in each half, with biases; a padding of 1 in every convolution; nn.ConvTranspose2d
+    on the way back; a ReLU after each convolution and the decoder's linear layer, but none after
+    the code or the image; nn.Flatten(), without arguments, last
     """
     model, x = _large(ConvAutoencoder(5)), torch.rand(2, 784)
-    (a, b, c), (d, e, f) = _layers(model.encoder), _layers(model.decoder)
-    expect([*b.weight.shape, *e.weight.shape], [32, 8, 4, 4] * 2, "kernels from 8 to 32 and back")
+    a, b, c, d, e, f = layers = [*_layers(model.encoder), *_layers(model.decoder)]
+    for layer, n in zip(layers, (136, 4_128, 7_845, 9_408, 4_104, 129), strict=True):
+        expect(sum(w.numel() for w in layer.parameters()), n, f"parameters of {layer}")
     code = c(b(a(x.view(2, 1, 28, 28)).relu()).relu().flatten(1))
     expect(model.encoder(x), code, "two codes", {"no ReLU after the code": code.relu()})
-    right = f(e(d(code).relu().view(2, 32, 7, 7)).relu()).flatten(1)
+    right = f(e(d(code).relu().view(2, 32, 7, 7)).relu()).view(2, 784)
     wrong = {"no sigmoid at the end: it is in the loss": right.sigmoid()}
     expect(model(x), right, "two reconstructions", wrong)
 
@@ -84,9 +85,9 @@ def kl(kl_to_prior):
 def loss(VAE, vae_loss):
     """4,000 codes of one image, their gradients, four images, and three with known losses.
 
-    encoder: 2 * d_code outputs. encode: chunk(2, dim=1), means first; sigma = exp(half the rest).
-    forward: mu + sigma * randn_like(sigma); logits, no sigmoid. losses: pixels summed over dim 1,
-    KLs as they are. vae_loss: reconstruction plus beta times kl.sum(1), then the mean over images
+    encoder: 2 * d_code outputs; decoder: d_code inputs. encode: chunk(2, dim=1), means first; sigma
+    = exp(half the rest). forward: mu + sigma * randn_like(sigma); returns logits, mu, sigma.
+    losses: pixels summed over dim 1. vae_loss: reconstruction + beta * kl.sum(1), then the mean
     """
     model, x = VAE(2, []), torch.rand(4, 784)
     [encoder], [decoder] = _layers(model.encoder), _layers(model.decoder)
@@ -106,6 +107,7 @@ def loss(VAE, vae_loss):
     gradient = torch.autograd.grad(z.sum(), encoder.bias, materialize_grads=True)[0]
     assert gradient[:2].all(), "mu and sigma get no gradient"
     assert gradient.all(), "sigma gets no gradient"
+    assert not equal(model.losses(x), model.losses(x)), "in losses, decode a draw, not mu"
     encoder.weight.data[2:], encoder.bias.data[2:] = 0.0, -60.0  # sigma is e^-30
     each = bce(model.decoder(model.encoder(x)[:, :2]), x, reduction="none")
     wrong = {"sum over the pixels, do not average": each.mean(1)}
@@ -122,17 +124,18 @@ def loss(VAE, vae_loss):
 def bound(log_ratios, bound):
     """Two images and 50 draws from known clouds, and logarithms near -2,000.
 
-    log_ratios: z from q, Normal(mu, sigma) (not the prior, nor with the variance); log p(z) added,
-    log q subtracted, each summed over the last dimension, minus the cross-entropy; shape (n, B).
-    bound: logsumexp over the draws, dim 0; subtract log len(ratios); then the mean
+    log_ratios: z from q, Normal(mu, sigma) (not the prior, nor the variance); log p(z) added, log q
+    subtracted, each summed over dim -1, minus the cross-entropy with logits (a sigmoid may round to
+    1); (n, B). bound: logsumexp over the draws, dim 0; subtract log len(ratios); then the mean
     """
-    mu, sigma, x = torch.tensor([[4.0, -4], [5, 6]]), torch.full((2, 2), 2.0), torch.rand(2, 3)
-    seen, decoder = [], torch.nn.Linear(2, 3)
+    mu, sigma, x = torch.tensor([[40.0, -40], [50, 60]]), torch.full((2, 2), 2.0), torch.rand(2, 3)
+    seen, decoder = [], _large(torch.nn.Linear(2, 3))  # logits of up to 100
     decoder.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
     model = SimpleNamespace(encode=lambda x: (mu, sigma), decoder=decoder)
     got = log_ratios(model, x, 50)
     z = torch.cat([z.reshape(-1, 2, 2) for z in seen])
-    assert z.std(0).min() > 0.1, "draw a code anew for each of the n"
+    alike = z.flatten(1).T.corrcoef().triu(1).max()
+    assert alike < 0.9, "draw an epsilon anew for each of the n, each image and each dimension"
     expect([z.mean(0), z.std(0)], [mu, sigma], "means and deviations of the codes z", None, 1.2)
     log_p, log_q = Normal(0.0, 1.0).log_prob(z).sum(-1), Normal(mu, sigma).log_prob(z).sum(-1)
     log_x = -bce(decoder(z), x.expand(50, 2, 3), reduction="none").sum(-1)
