@@ -15,15 +15,14 @@ def _compare(Value, ours, theirs, inputs, g, wrong, *rest):
     values, right, name = [*map(Value, inputs)], theirs(*leaves, *rest), theirs.__name__
     out = ours(*values, *rest)
     expect(out.data, right.detach(), f"the data of {name}", wrong)
-    assert getattr(out, "parents", 0) == (*values,), (
-        "return a Value, parents a tuple of those given"
-    )
+    assert getattr(out, "parents", 0) == (*values,), "return a Value, parents as a tuple"
     slopes = torch.autograd.grad(right, leaves, g)
-    assert isinstance(got := out.pull(g), tuple), "pull returns a tuple, for one parent (gradient,)"
+    got = out.pull(copy := g.clone())
+    assert isinstance(got, tuple), "pull returns a tuple, for one parent (gradient,)"
     wrong = {"the gradients have the order of the parents": slopes[::-1], **wrong}
     expect(got, slopes, f"pull(g) of {name}", wrong)
-    kept = [leaf.detach() for leaf in leaves]
-    expect([value.data for value in values], kept, f"the data given to {name}, which stays")
+    kept, given = [g, *(leaf.detach() for leaf in leaves)], [copy, *(v.data for v in values)]
+    expect(given, kept, f"g and the data given to {name}, which stay as they are")
 
 
 def unbroadcast(unbroadcast):
@@ -35,7 +34,7 @@ def unbroadcast(unbroadcast):
     """
     g = torch.tensor([[1.0, 2, 3], [4, 5, -6]])
     wrong = {"add up, no mean": g.mean(0), "sum all missing, then keep dimensions of 1": g.sum(0)}
-    for shape in ((3,), (1, 3), (2, 1), (1,), (2, 3), ()):
+    for shape in ((3,), (1, 3), (2, 1), (1,), (1, 1), (2, 3), ()):
         expect(unbroadcast(g, shape), g.sum_to_size(shape), f"from (2, 3) to {shape}", wrong)
 
 
@@ -56,8 +55,8 @@ def add_and_multiply(Value, add, multiply):
 def matmul_and_relu(Value, matmul, relu):
     """Square matrices, and inputs below, at and above 0.
 
-    matmul: the other factor, transposed, for x on the right of g, for w on its left; relu: g
-    times the mask of where a.data is positive, not the mask alone, nor a.data times it
+    matmul: the other factor, transposed, for x on the right of g, for w on its left, no mean; relu:
+    clamp(min=0); g times the mask of where a.data is positive, not the mask alone, nor with a.data
     """
     x, w, g = torch.tensor([[[1.0, 2], [-1, 0]], [[1, 0], [3, -1]], [[1, -3], [2, 5]]])
     wrong = {"x gets g @ w.T": (g @ w, x.T @ g), "w gets x.T @ g": (g @ w.T, g.T @ x)}
@@ -94,37 +93,40 @@ def backward(Value, add, multiply, backward):
     """
     a, pulls = Value(3.0), []
     b = add(a, a)
-    a.grad += 1
+    c = add(b, multiply(b, b))
+    a.grad, c.grad = a.grad + 1, c.grad + 5
     pull, b.pull = b.pull, lambda g: pulls.append(g) or pull(g)
-    backward(c := add(b, multiply(b, b)))
-    wrong = {"the gradient 1 at the loss": [0.0, 1.0], "add to the gradient there": [1.0, 6.0]}
+    backward(c)
+    wrong = {"the gradient 1 at the loss": [5.0, 131.0], "add to the gradient there": [1.0, 6.0]}
     wrong |= {"list a value after all its parents": [1.0, 3.0], "list each value once": [1.0, 79.0]}
-    wrong["pass a gradient on after all uses have added theirs, so from the end"] = [1.0, 1.0]
+    wrong["go from the loss, the list's end, back: all uses of a value come before it"] = [1.0, 1.0]
     wrong["pass a gradient on once, after all uses have added theirs"] = [1.0, 43.0]
-    where = "b = a + a, c = b + b * b, a = 3 with the gradient 1: the gradients of c, a"
+    where = "b = a + a, c = b + b * b, a = 3, gradients 1 in a, 5 in c: those of c, a"
     expect([float(c.grad), float(a.grad)], [1.0, 27.0], where, wrong)
     expect(len(pulls), 1, "how often the pull of b is called")
 
 
 def _steps(rule, make, wrong, **options):
     """Compare two steps of a rule with those of torch.optim."""
-    w, memory, theirs = torch.ones(2), {}, torch.ones(2, requires_grad=True)
-    optimizer = make([theirs], 0.1, **options)
-    where = f"w = (1, 1), g = (3, 1e-5), (1, 1e-5), lr = 0.1, 0.2 {options or ''}"
-    for lr, g in zip((0.1, 0.2), torch.tensor([[3.0, 1e-5], [1, 1e-5]]), strict=True):
+    w, memory, kept, theirs = torch.ones(2), {}, [], torch.ones(2, requires_grad=True)
+    optimizer = make([theirs], 0.3, **options)
+    where = f"w = (1, 1), g = (3, 1e-5), (1, 1e-5), lr = 0.3, 0.2 {options or ''}"
+    for lr, g in zip((0.3, 0.2), torch.tensor([[3.0, 1e-5], [1, 1e-5]]), strict=True):
+        kept += [(w, w.clone()), (g, g.clone())]
         w, theirs.grad, optimizer.param_groups[0]["lr"] = rule(w, g, lr, memory), g, lr
         optimizer.step()
         expect(w, theirs.detach(), where, wrong)
+        assert all(a.equal(b) for a, b in kept), "w or g is changed: make a new tensor, w = w - …"
 
 
 def sgd_and_momentum(sgd, momentum):
     """Two steps, against torch.optim.
 
     w minus lr times g, or m; m starts at 0, by memory.get, so that the first m is g; each new m
-    is beta, the argument, times the old one plus g, and is kept in memory
+    is beta, the argument, times the old one plus g, without lr, and is kept in memory
     """
-    wrong = {"m is a sum: add all of g, not (1 - beta) of it": torch.tensor([0.97, 1 - 1e-7])}
-    wrong['keep m in memory["m"]'] = torch.tensor([0.5, 1 - 3e-6])
+    wrong = {"m is a sum: add all of g, not (1 - beta) of it": torch.tensor([0.91, 1 - 3e-7])}
+    wrong['keep m in memory["m"]'] = torch.tensor([-0.1, 1 - 5e-6])
     _steps(sgd, torch.optim.SGD, {})
     _steps(momentum, torch.optim.SGD, wrong, momentum=0.9)
     _steps(partial(momentum, beta=0.5), torch.optim.SGD, wrong, momentum=0.5)
@@ -135,16 +137,16 @@ def adam_and_adamw(adam, adamw):
 
     t, which is 1 in the first step and grows; m and s, means: beta times the old one plus 1 - beta
     times g or g**2; m over 1 - beta1**t, s over 1 - beta2**t, the undivided ones kept in memory;
-    the root of s, plus 1e-8; beta1, beta2, the arguments; adamw: w times 1 - lr * decay before adam
+    the root of s, plus 1e-8; betas as given; adamw: adam of w * (1 - lr * decay), same memory
     """
     g = torch.tensor([3.0, 1e-5])
-    wrong = {"divide m and s by 1 - beta**t": 1 - 0.01 * g / (0.001**0.5 * g + 1e-8)}
-    wrong["divide s by 1 - beta2**t, too"] = 1 - 0.1 * g / (0.001**0.5 * g + 1e-8)
-    wrong["add 1e-8 to the root, not below it"] = 1 - 0.1 * g / (g**2 + 1e-8).sqrt()
-    wrong["add 1e-8 to the root"] = torch.full((2,), 0.9)
+    wrong = {"divide m and s by 1 - beta**t": 1 - 0.03 * g / (0.001**0.5 * g + 1e-8)}
+    wrong["divide s by 1 - beta2**t, too"] = 1 - 0.3 * g / (0.001**0.5 * g + 1e-8)
+    wrong["add 1e-8 to the root, not below it"] = 1 - 0.3 * g / (g**2 + 1e-8).sqrt()
+    wrong["add 1e-8 to the root"] = torch.full((2,), 0.7)
     _steps(adam, torch.optim.Adam, wrong)
     _steps(partial(adam, beta1=0.5, beta2=0.9), torch.optim.Adam, {}, betas=(0.5, 0.9))
-    wrong = {"shrink the weights themselves, not by way of the gradient": torch.full((2,), 0.9)}
+    wrong = {"shrink the weights themselves, not by way of the gradient": torch.full((2,), 0.7)}
     _steps(adamw, torch.optim.AdamW, wrong, weight_decay=0.5)
     _steps(partial(adamw, decay=0.2), torch.optim.AdamW, wrong, weight_decay=0.2)
 
@@ -154,7 +156,7 @@ def orthogonalize(orthogonalize):
 
     divided once, before the rounds, by the norm of the whole matrix, the root of the sum of all
     squares, not the largest singular value or norms of rows; five rounds, each with a new A; A @
-    A, no elementwise product; the sum times X; transposed back at the end
+    A, no elementwise product; the sum times X; x.T, not reshape, and x.T at the end
     """
     x = wide = torch.tensor([[1.8, -0.08, 0], [2.4, 0.06, 0]])
     x = x / x.norm()
