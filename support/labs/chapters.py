@@ -137,19 +137,6 @@ def permuted(permuted):
     expect(permuted(order), right, f"the order {order}", wrong)
 
 
-def score_function(score_function):
-    """Three draws of two numbers, without and with a baseline.
-    f of mu + sigma eps, minus the baseline; times eps / sigma and eps^2 - 1"""
-    (mu, sigma), eps = torch.rand(2, 2) + 0.5, torch.randn(3, 2)
-    for b in (0.0, 2.0):
-        f = ((mu + sigma * eps) ** 3).sum(1, keepdim=True) - b
-        right, log = f * eps / sigma, f * (eps**2 - 1)
-        wrong = {"the slope for log sigma": torch.cat((right, log / sigma), 1)}
-        wrong["(z - mu) / sigma^2 is eps / sigma"] = torch.cat((right / sigma, log), 1)
-        got = score_function(lambda z: (z**3).sum(1), mu, sigma, eps, b)
-        expect(got, torch.cat((right, log), 1), f"baseline {b}", wrong)
-
-
 def scan(scan):
     """Eleven steps, which take four rounds.
     new a and b from those of the round before; (1, 0) before the first step"""

@@ -48,8 +48,6 @@ MISTAKES = [
         "rank = torch.as_tensor(order) + 0 *",
         "not the rank",
     ),
-    ("score_function", "(eps / sigma,", "(eps / sigma**2,", "(z - mu) / sigma^2"),
-    ("score_function", "eps**2 - 1)", "(eps**2 - 1) / sigma)", "the slope for log sigma"),
     ("scan", "2 * reach", "reach + 1", "Look at: new a and b"),
     ("scan", "a * b_before + b", "a_before * b + b_before", "multiplies the earlier b"),
 ]
