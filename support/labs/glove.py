@@ -7,22 +7,22 @@ from support.labs import expect
 
 
 def count(count):
-    """A window of two, a longer sentence, a word twice in a window, and two sentences.
+    """A window of three, a longer sentence, a word twice in a window, and two sentences.
 
     1/distance once to (word, other) and once to (other, word), also where both are one word;
     distances from 1 to window, none farther; positions from enumerate, not from index(); one
     dictionary whose keys are pairs, without entries of 0; no pairs across sentences
     """
-    right = {"ab": 3.0, "ba": 3.0, "bb": 2.0}
+    right = {"ab": 3.0, "ba": 3.0, "bb": 2.0, "aa": 2 / 3}
     wrong = {
-        "count each pair in both directions": {"ab": 1.5, "ba": 1.5, "bb": 1.0},
-        "a pair at distance d counts 1/d, not 1": {"ab": 4.0, "ba": 4.0, "bb": 2.0},
-        "the window reaches words at distance window, too": {"ab": 2.0, "ba": 2.0, "bb": 2.0},
-        "add up the counts of all occurrences": {"ab": 1.0, "ba": 1.0, "bb": 1.0},
-        "a word that meets itself counts in both directions, too": right | {"bb": 1.0},
+        "count each pair in both directions": {w: n / 2 for w, n in right.items()},
+        "a pair at distance d counts 1/d, not 1": dict(ab=4.0, ba=4.0, bb=2.0, aa=2.0),
+        "the window reaches words at distance window, too": dict(ab=3.0, ba=3.0, bb=2.0),
+        "add up the counts of all occurrences": dict(ab=1.0, ba=1.0, bb=1.0, aa=1 / 3),
+        "a word that meets itself counts in both directions, too": right | dict(bb=1.0, aa=1 / 3),
     }
-    got = {a + b: n for (a, b), n in count([["a", "b", "b", "a"], ["b"]], 2).items()}
-    expect(got, right, "[a b b a], [b], window 2", wrong)
+    got = {a + b: n for (a, b), n in count([["a", "b", "b", "a"], ["b"]], 3).items()}
+    expect(got, right, "[a b b a], [b], window 3", wrong)
 
 
 def ratio(probability_ratio):
@@ -60,9 +60,8 @@ def weights(f, weighted_loss):
 def model(GloVe):
     """Random weights, pairs in which a word is center and context, and the start.
 
-    v_i times u_j, summed over the dimensions only, dim=-1; plus center_bias[i] and
-    context_bias[j]; no exp: it predicts the logarithm; two nn.Embedding; two biases, each an
-    nn.Parameter of its own, shape (vocab_size,)
+    v_i times u_j, summed over dim=-1, plus center_bias[i] and context_bias[j]; no exp: it predicts
+    the logarithm; two nn.Embedding; two biases, each an nn.Parameter, shape (vocab_size,), no .data
     """
     model, (i, j) = GloVe(3, 2), torch.tensor([[0, 2, 1, 1], [1, 0, 1, 2]])
     (v, u), (b, c) = torch.randn(2, 3, 2), torch.randn(2, 3)
@@ -76,6 +75,8 @@ def model(GloVe):
         "each bias has memory of its own: use two tensors": (v[i] * u[j]).sum(1) + c[i] + c[j],
     }
     expect(model(i, j).detach(), (v[i] * u[j]).sum(1) + b[i] + c[j], "four pairs", wrong)
+    used = torch.autograd.grad(model(i, j).sum(), [*model.parameters()], allow_unused=True)
+    assert all(g is not None for g in used), "a parameter gets no gradient: use it without .data"
     new = GloVe(400, 20)
     assert not new.center_bias.any() and not new.context_bias.any(), "the biases start at 0"
     for name in ("center", "context"):
@@ -86,12 +87,11 @@ def model(GloVe):
 def chance(GloVeFromChance):
     """Three words whose row sums are 2, 8 and 30.
 
-    n is the sum of all row sums, not the number of words; natural logarithms of x_i and of n, as
-    they are; minus half of log n, only this halved; copy the values into both biases, which stay
-    parameters: .data.copy_(…)
+    n is the sum of all row sums, not the number of words; natural logarithms of x_i and of n;
+    minus half of log n, only this halved; copy into both biases, which stay parameters: .data.copy_
     """
     sums = torch.tensor([2.0, 8, 30])
-    model, log_n = GloVeFromChance(sums, 2), sums.sum().log()
+    model, log_n = GloVeFromChance(sums.clone(), 2), sums.sum().log()
     wrong = {"halve log n": sums.log() - log_n, "initialize both biases": torch.zeros(3)}
     for bias in (model.center_bias, model.context_bias):
         expect(bias.detach(), sums.log() - log_n / 2, "a bias for the row sums 2, 8, 30", wrong)

@@ -40,11 +40,12 @@ def subsampling(keep_probabilities, subsampled_rows):
     wrong = {"a probability is at most 1": ratio.sqrt(), "take the square root": ratio.clamp(max=1)}
     got = keep_probabilities(np.array([900, 50, 45, 5]), 0.01)
     expect(got, ratio.sqrt().clamp(max=1), "counts 900, 50, 45, 5, t = 0.01", wrong)
-    reaches, keep = cycle([min, max]), np.array([0.6, 0.3, 0.45, 0.6, 0.6])
+    reaches, keep = cycle([min, max]), np.array([0.6, 0.45, 0.45, 0.6, 0.6])
     draws = {"random": cycle([0.4, 0.5]).__next__, "randint": lambda *ends: next(reaches)(ends)}
     world = {"sentences": [[0, 1, 2, 3, 4], [2, 3]], "random": Mock(spec=[*draws], **draws)}
     with patch.dict(subsampled_rows.__globals__, world):
         got = [*subsampled_rows(keep, 5)]
+    assert world["sentences"] == [[0, 1, 2, 3, 4], [2, 3]], "sentences must stay as it is"
     right = [(0, [2]), (2, [0, 3, 4]), (3, [2, 4]), (4, [0, 2, 3])]
     wrong = {
         "remove words before the windows are formed": right[1:],
@@ -57,9 +58,8 @@ def subsampling(keep_probabilities, subsampled_rows):
 def skip_gram(SkipGram):
     """The scores with weights set by hand, and the start.
 
-    the rows of self.center for `centers`, times the transposed weight of self.context, for all
-    words; scores, no softmax; initialize both weights in place by nn.init: center with
-    std=0.01, context with zeros
+    the rows of self.center, times the transposed weight of self.context, for all words; no
+    softmax; initialize both weights in place by nn.init: center with std=0.01, context with zeros
     """
     model, ids = SkipGram(3, 2), torch.tensor([2, 0])
     v, u = torch.tensor([[[1.0, 2], [3, -1], [0, 2]], [[2.0, 1], [1, 1], [-1, 0]]])
@@ -133,7 +133,8 @@ def negative_sampling(NegativeSkipGram):
         expect(model(centers, candidates).detach(), right, "scores of four candidates", wrong)
         expect(model(centers[:1], candidates[:1]), right[:1], "scores of one center")
         each = F.binary_cross_entropy_with_logits(right, labels, reduction="none")
-        right, got = (each * mask).sum() / 3, model.loss(centers, candidates, labels, mask).detach()
+        right, got = (each * mask).sum() / 3, model.loss(centers, candidates, labels, mask)
+        assert getattr(got, "requires_grad", 0), "the loss has no gradient: no item() or detach()"
         wrong = {"padding has no loss": each.sum() / 3, "divide by the true pairs": right * 3 / 7}
         wrong["large scores: use logsigmoid"] = got if scale > 1 else None
         expect(got, right, f"the loss of {where}", wrong)
@@ -142,9 +143,8 @@ def negative_sampling(NegativeSkipGram):
 def analogy(analogy):
     """Eight words on a plane, vectors of different lengths.
 
-    scale the rows of table, dim=1, into a new tensor, before all sums and products; b - a + c;
-    the largest cosine; the words of the question get -inf, not 0; return the word, by
-    vocab.lookup_token(int(…))
+    scale the rows of table, dim=1, into a new tensor first; b - a + c; the largest cosine, not the
+    smallest; the words of the question get -inf, not 0; return a word: vocab.lookup_token(int(…))
     """
     words = dict(a=(1, 0), b=(0, 2), c=(2, 3), right=(-3, 5), far=(10, 12), back=(3, -1))
     words |= dict(no_c=(-6, 5), swapped=(7, 3))
