@@ -164,7 +164,7 @@ exhaustive: setup-dev
 
 again: book-zh ## Every notebook again: the plain Chinese ones, in the opposite order, on two threads each
 # English ones, where COURSE_LANGUAGES=en has left the Chinese out.
-	@PYTHONPATH=$(call quoted,CURDIR) $(PYTEST) --no-loadscope-reorder $(NBVAL) \
+	@PYTHONPATH=$(call quoted,CURDIR) $(PYTEST) --no-loadscope-reorder $(NBVAL) --nbval-sanitize-with=tools/labels.cfg \
 		$$(cd _build/colab; test ! -d zh || cd zh; ls -r "$$PWD"/[cs]*/*.ipynb)
 # Here more threads run than a small machine has cores. One that waits must give up its core soon, or
 # it keeps the very thread from running that it waits for.
