@@ -15,16 +15,15 @@ from support.text.vocab import Vocab
 def windows(windows):
     """Both ends of a sentence, windows longer than it, words that occur twice.
 
-    one (center, list of neighbors) for each position i: the slices before and after i, up to the
-    last word, in the order of the sentence; remove() and index() take the first equal word, and
-    pop(size) a wrong one near the start
+    one (center, new list) for each position i: slices of `size` words before and as many after it,
+    in order; remove() and index() take the first equal word, pop(size) a wrong one near the start
     """
     wrong = {
         "begin at max(0, i - size): -1 is the last word": "a:bca b:cab c:ab a:abcb b:bca",
         "the window reaches up to i + 1 + size": "a:bc b:aca c:abab a:abcb b:bca",
         "leave out the center's position, not all words like it": "a:bc b:aca c:abab a:bcb b:ca",
     }
-    got = " ".join(f"{center}:{''.join(context)}" for center, context in windows([*"abcab"], 3))
+    got = " ".join(f"{center}:{''.join(context)}" for center, context in [*windows([*"abcab"], 3)])
     expect(got, "a:bca b:acab c:abab a:abcb b:bca", "a b c a b, size=3", wrong)
 
 
@@ -32,9 +31,8 @@ def subsampling(keep_probabilities, subsampled_rows):
     """Words that are kept, dropped, and sometimes kept; a reach of 1 and of 5, in turn.
 
     f is counts / counts.sum(); np.minimum(1, root of t / f), the probability to keep, not to drop;
-    in each sentence first one random.random() < keep[word] for each occurrence, in a new list:
-    sentences stays as it is; then windows; each center draws one reach for both sides by
-    random.randint(1, size); rows are (center, list of words)
+    first random.random() < keep[word] for each occurrence, in a new list; then windows; each center
+    draws one reach for both sides by random.randint(1, size); a list of (center, list of words)
     """
     ratio = 0.01 / torch.tensor([0.9, 0.05, 0.045, 0.005])
     wrong = {"a probability is at most 1": ratio.sqrt(), "take the square root": ratio.clamp(max=1)}
@@ -42,30 +40,30 @@ def subsampling(keep_probabilities, subsampled_rows):
     expect(got, ratio.sqrt().clamp(max=1), "counts 900, 50, 45, 5, t = 0.01", wrong)
     reaches, keep = cycle([min, max]), np.array([0.6, 0.45, 0.45, 0.6, 0.6])
     draws = {"random": cycle([0.4, 0.5]).__next__, "randint": lambda *ends: next(reaches)(ends)}
-    world = {"sentences": [[0, 1, 2, 3, 4], [2, 3]], "random": Mock(spec=[*draws], **draws)}
+    world = {"sentences": [[0, 1, 2, 3, 4], [2, 3, 0], [1]], "random": Mock(spec=[*draws], **draws)}
     with patch.dict(subsampled_rows.__globals__, world):
-        got = [*subsampled_rows(keep, 5)]
-    assert world["sentences"] == [[0, 1, 2, 3, 4], [2, 3]], "sentences must stay as it is"
-    right = [(0, [2]), (2, [0, 3, 4]), (3, [2, 4]), (4, [0, 2, 3])]
-    wrong = {
-        "remove words before the windows are formed": right[1:],
-        "draw the reach of each window": [(0, [2, 3, 4]), right[1], (3, [0, 2, 4]), right[3]],
-        "leave out centers that have no context word": [*right, (3, [])],
-    }
+        got = subsampled_rows(keep, 5)
+    assert world["sentences"] == [[0, 1, 2, 3, 4], [2, 3, 0], [1]], "sentences must stay as it is"
+    right = [(0, [2]), (2, [0, 3, 4]), (3, [2, 4]), (4, [0, 2, 3]), (3, [0]), (0, [3])]
+    wrong = {"remove words before the windows are formed": right[1:], "keep short rows": right[1:4]}
+    wrong["draw the reach of each window"] = [(0, [2, 3, 4]), right[1], (3, [0, 2, 4]), *right[3:]]
+    wrong["leave out centers that have no context word"] = [*right, (1, [])]
     expect(got, right, f"{world['sentences']}, keep = {keep}, draws 0.4, 0.5, … and 1, 5, …", wrong)
 
 
 def skip_gram(SkipGram):
     """The scores with weights set by hand, and the start.
 
-    the rows of self.center, times the transposed weight of self.context, for all words; no
-    softmax; initialize both weights in place by nn.init: center with std=0.01, context with zeros
+    the rows of self.center by the transposed weight of self.context, all words; no softmax; nn.init
+    for both weights: center with std=0.01, context with zeros; from_pretrained(…, freeze=False)
     """
     model, ids = SkipGram(3, 2), torch.tensor([2, 0])
     v, u = torch.tensor([[[1.0, 2], [3, -1], [0, 2]], [[2.0, 1], [1, 1], [-1, 0]]])
     model.center.weight.data, model.context.weight.data = v, u
-    wrong = {"multiply by the context vectors, not by the center vectors": v[ids] @ v.T}
+    wrong = {"multiply by the context vectors": v[ids] @ v.T, "make two nn.Embedding": u[ids] @ u.T}
     expect(model(ids).detach(), v[ids] @ u.T, "the scores of three words for centers 2, 0", wrong)
+    model(ids).sum().backward()
+    assert all(p.grad is not None for p in model.parameters()), "no .data or detach() in forward"
     start = SkipGram(400, 20)
     assert not start.context.weight.any(), "the context vectors start at 0: then the loss is log V"
     wrong = {"all gradients are 0 at the start: the center vectors must not be 0, too": 0.0}
@@ -75,36 +73,35 @@ def skip_gram(SkipGram):
 def noise(running_sums, draw_noise):
     """Four words, 4,000 draws, and true words that must not be drawn.
 
-    first the power, then the sums, the first weight first, not divided; random.choices over
-    range(len(vocab)) with cum_weights=cumulative and k=2 * n, whatever true_words holds; keep a
-    list, in which a word may come several times, not a set; return the first n of what is left
+    first the power, then the sums, not divided; random.choices over all of range(len(vocab)),
+    with cum_weights=cumulative, k=2 * n, whatever true_words holds; a list, no set: its first n
     """
     sums, wrong = [27.0, 35.0, 36.0, 37.0], {"take the power of 0.75": [81, 97, 98, 99]}
     expect([*running_sums(np.array([81, 16, 1, 1]))], sums, "counts 81, 16, 1, 1", wrong)
-    world = {"vocab": range(4), "cumulative": sums, "random": Random(0)}
-    with patch.dict(draw_noise.__globals__, world):
-        drawn, few = draw_noise([], 4000), draw_noise([1, 3], 400)
+    with patch.dict(draw_noise.__globals__, vocab=range(4), cumulative=sums, random=Random(0)):
+        drawn, few = draw_noise([], 4000), draw_noise([0, 3], 4000)
     part, right = torch.tensor(drawn).long().bincount() / 4000, torch.tensor([27.0, 8, 1, 1]) / 37
     wrong = {"the sums are cum_weights, not weights": torch.tensor(sums) / sum(sums)}
     expect(part, right, "fractions of 4,000 noise words", wrong, atol=0.03)
-    assert not {1, 3} & {*few}, "words of the window are no noise: drop those in true_words"
-    assert len(few) == 400, f"draw 2 * n words, then drop, then take n: got {len(few)} of 400"
+    assert not {0, 3} & {*few}, "drop all words in true_words: they are no noise; make a new list"
+    assert len(few) > 1700, f"draw 2 * n words, then drop, then take n: got {len(few)}, not 1900"
+    part, where = torch.tensor(few).bincount() / len(few), "fractions of what is left without 0, 3"
+    expect(part, torch.tensor([0.0, 8, 1]) / 9, where, atol=0.03)
 
 
 def pad(pad):
     """Rows of three lengths, two with too little noise, and a true word with the id 0.
 
-    one call a row, draw_noise(context, noise_words * len(context)), with the context words alone,
-    no center; it may return fewer; the mask is 1 for all that came; a row is a new list: context
-    words, noise, then zeros up to the longest row of this batch
+    just one call a row, draw_noise(context, noise_words * len(context)), of context words, without
+    the center; it may return fewer; mask: 1 for all that came; labels by position, not by what is
+    in context; a row is a new list: context, noise, then zeros up to the longest row of this batch
     """
     rows, noise = [(7, [3, 5]), (8, [0]), (4, [1])], {(3, 5): [9, 2, 6], (0,): [6, 2], (1,): []}
-    with patch.dict(pad.__globals__, draw_noise=lambda near, n: noise[tuple(near)][:n]):
+    with patch.dict(pad.__globals__, draw_noise=lambda near, n: noise.pop(tuple(near))[:n]):
         centers, candidates, labels, mask = pad(rows, 2)
     expect(centers, torch.tensor([7, 8, 4]), "the centers")
     words = torch.tensor([[3, 5, 9, 2, 6], [0, 6, 2, 0, 0], [1, 0, 0, 0, 0]])
-    wrong = {"draw noise_words for each context word": words[:, :4]}
-    expect(candidates, words, "the candidates, noise_words=2", wrong)
+    expect(candidates, words, "candidates", {"noise_words for each context word": words[:, :4]})
     true, real = (torch.arange(5) < torch.tensor(n)[:, None] for n in ((2, 1, 1), (5, 3, 1)))
     assert candidates.dtype == torch.int64, "candidates are ids: a tensor of integers"
     assert labels.is_floating_point(), "labels are numbers with a point, 0.0 and 1.0: use float()"
@@ -117,10 +114,9 @@ def pad(pad):
 def negative_sampling(NegativeSkipGram):
     """Padding, random weights, and scores of 1000.
 
-    self.center(centers), self.context(candidates), a dot product of each candidate with its own
-    center, over the last dimension: (B, L), also for B = 1; no sigmoid; -logsigmoid(s), for noise
-    of -s; the mask times the losses, not the scores; one sum over all real entries, true words and
-    noise, divided once by labels.sum(), no mean of each row or kind
+    self.center(centers), self.context(candidates), a dot product with its own center, over the last
+    dimension: (B, L), also for B = 1; no sigmoid; -logsigmoid(s), for noise of -s; the mask times
+    the losses, not the scores; a sum over true words and noise, divided once by labels.sum()
     """
     model, (v, u) = NegativeSkipGram(6, 2), torch.randn(2, 6, 2)
     centers, candidates = torch.tensor([1, 3]), torch.tensor([[0, 2, 4, 5], [3, 1, 2, 0]])
@@ -138,19 +134,23 @@ def negative_sampling(NegativeSkipGram):
         wrong = {"padding has no loss": each.sum() / 3, "divide by the true pairs": right * 3 / 7}
         wrong["large scores: use logsigmoid"] = got if scale > 1 else None
         expect(got, right, f"the loss of {where}", wrong)
+    got.backward()
+    assert all(p.grad is not None for p in model.parameters()), "no .data, no detach() in forward"
 
 
 def analogy(analogy):
-    """Eight words on a plane, vectors of different lengths.
+    """Ten words on a plane, vectors of different lengths.
 
     scale the rows of table, dim=1, into a new tensor first; b - a + c; the largest cosine, not the
     smallest; the words of the question get -inf, not 0; return a word: vocab.lookup_token(int(…))
     """
     words = dict(a=(1, 0), b=(0, 2), c=(2, 3), right=(-3, 5), far=(10, 12), back=(3, -1))
-    words |= dict(no_c=(-6, 5), swapped=(7, 3))
+    words |= dict(no_c=(-6, 5), swapped=(7, 3), sum=(1.1, 1.3), low=(1, -4))
     wrong = {"b is no answer": "b", "scale each row to length 1": "far", "take b minus a": "back"}
-    wrong |= {"b - a + c: take a away, add c": "swapped", "add c": "no_c"}
-    for asked, right in (words, "right"), ({k: words[k] for k in "abc"} | {"low": (1, -4)}, "low"):
+    wrong |= {"take a away, add c": "swapped", "add c": "no_c", "take a away": "sum"}
+    for asked, right in (words, "right"), ({k: words[k] for k in ("a", "b", "c", "low")}, "low"):
+        table = torch.tensor([*asked.values()]).double().requires_grad_()
         with patch.dict(analogy.__globals__, vocab=Vocab(asked)):
-            got = analogy(torch.tensor([*asked.values()]).double().requires_grad_(), *"abc")
+            got = analogy(table, *"abc")
         expect(got, right, f"a : b = c : ?, with {asked}", wrong)
+        assert table[2, 1] == 3, "table must stay as it is: scale into a new tensor"
