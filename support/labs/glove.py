@@ -9,20 +9,20 @@ from support.labs import expect
 def count(count):
     """A window of three, a longer sentence, a word twice in a window, and two sentences.
 
-    1/distance once to (word, other) and once to (other, word), also where both are one word;
-    distances from 1 to window, none farther; positions from enumerate, not from index(); one
-    dictionary whose keys are pairs, without entries of 0; no pairs across sentences
+    1/distance once to (word, other) and once to (other, word), also where both are one word; the
+    nearest has distance 1, also on the left; up to window, none farther; positions from enumerate,
+    not from index(); one dictionary with pairs as keys, no entries of 0, no pairs across sentences
     """
-    right = {"ab": 3.0, "ba": 3.0, "bb": 2.0, "aa": 2 / 3}
+    right = dict(ab=4.0, ba=4.0, bb=11 / 3, aa=2 / 3)
     wrong = {
-        "count each pair in both directions": {w: n / 2 for w, n in right.items()},
-        "a pair at distance d counts 1/d, not 1": dict(ab=4.0, ba=4.0, bb=2.0, aa=2.0),
-        "the window reaches words at distance window, too": dict(ab=3.0, ba=3.0, bb=2.0),
-        "add up the counts of all occurrences": dict(ab=1.0, ba=1.0, bb=1.0, aa=1 / 3),
-        "a word that meets itself counts in both directions, too": right | dict(bb=1.0, aa=1 / 3),
+        "count each pair in both directions": dict(ab=2.5, ba=1.5, bb=11 / 6, aa=1 / 3),
+        "a pair at distance d counts 1/d, not 1": dict(ab=5.0, ba=5.0, bb=6.0, aa=2.0),
+        "the window reaches words at distance window, too": dict(ab=4.0, ba=4.0, bb=3.0),
+        "add up the counts of all occurrences": dict(ab=1.0, ba=1.0, bb=0.5, aa=1 / 3),
+        "a word that meets itself counts in both directions": right | dict(bb=11 / 6, aa=1 / 3),
     }
-    got = {a + b: n for (a, b), n in count([["a", "b", "b", "a"], ["b"]], 3).items()}
-    expect(got, right, "[a b b a], [b], window 3", wrong)
+    got = {a + b: n for (a, b), n in count([[*"abbab"], ["c"]], 3).items()}
+    expect(got, right, "[a b b a b], [c], window 3", wrong)
 
 
 def ratio(probability_ratio):
@@ -63,7 +63,8 @@ def model(GloVe):
     v_i times u_j, summed over dim=-1, plus center_bias[i] and context_bias[j]; no exp: it predicts
     the logarithm; two nn.Embedding; two biases, each an nn.Parameter, shape (vocab_size,), no .data
     """
-    model, (i, j) = GloVe(3, 2), torch.tensor([[0, 2, 1, 1], [1, 0, 1, 2]])
+    new, model, (i, j) = GloVe(400, 20), GloVe(3, 2), torch.tensor([[0, 2, 1, 1], [1, 0, 1, 2]])
+    assert not new.center.weight.equal(new.context.weight), "two nn.Embedding: context is no copy"
     (v, u), (b, c) = torch.randn(2, 3, 2), torch.randn(2, 3)
     model.center.weight.data, model.context.weight.data = v, u
     for name, value in ("center_bias", b), ("context_bias", c):
@@ -77,24 +78,23 @@ def model(GloVe):
     expect(model(i, j).detach(), (v[i] * u[j]).sum(1) + b[i] + c[j], "four pairs", wrong)
     used = torch.autograd.grad(model(i, j).sum(), [*model.parameters()], allow_unused=True)
     assert all(g is not None for g in used), "a parameter gets no gradient: use it without .data"
-    new = GloVe(400, 20)
     assert not new.center_bias.any() and not new.context_bias.any(), "the biases start at 0"
     for name in ("center", "context"):
-        spread = getattr(new, name).weight.std().item()
-        expect(spread, 0.01, f"initialize {name}, too: standard deviation", atol=5e-4)
+        expect(getattr(new, name).weight.std(), 0.01, f"initialize {name}, too: std", atol=5e-4)
 
 
 def chance(GloVeFromChance):
     """Three words whose row sums are 2, 8 and 30.
 
-    n is the sum of all row sums, not the number of words; natural logarithms of x_i and of n;
-    minus half of log n, only this halved; copy into both biases, which stay parameters: .data.copy_
+    row_sums.log(), minus half of log n; n is the sum of row_sums; .data.copy_ into both biases
     """
-    sums = torch.tensor([2.0, 8, 30])
-    model, log_n = GloVeFromChance(sums.clone(), 2), sums.sum().log()
-    wrong = {"halve log n": sums.log() - log_n, "initialize both biases": torch.zeros(3)}
+    sums, log_n = torch.tensor([2.0, 8, 30]), torch.tensor(40.0).log()
+    right, model = sums.log() - log_n / 2, GloVeFromChance(sums, 2)
+    wrong = {"halve log n": right - log_n / 2, "initialize both biases": torch.zeros(3)}
     for bias in (model.center_bias, model.context_bias):
-        expect(bias.detach(), sums.log() - log_n / 2, "a bias for the row sums 2, 8, 30", wrong)
+        expect(bias.detach(), right, "a bias for the row sums 2, 8, 30", wrong)
+    assert sums[0] == 2, "row_sums must stay as it is: log(), not log_()"
+    assert all(p.any() and p.requires_grad for p in model.parameters()), "set .data of biases alone"
     assert len({p.data_ptr() for p in model.parameters()}) == 4, "biases share memory: use clone()"
 
 
@@ -143,7 +143,7 @@ def train(train):
     expect(losses[0], (weight * x.log() ** 2).mean().item(), "the first loss", wrong)
     second = 1 - 0.1 / x.log()  # the second gradient, where the first is 1
     right, stale = (0.1 + 0.1 * g / (1 + g**2).sqrt() for g in (second, 1 + second))
-    wrong = {"set the gradients to zero before each backward": stale}
+    wrong = {"set the gradients to zero before backward": stale, "backward, then step": 0 * stale}
     expect(model.weight[:, 0].detach(), right, "numbers after two steps of AdaGrad", wrong)
     assert sorted(asked[:6]) == sorted(asked[6:]) == [*range(6)], "visit all pairs in each epoch"
     assert asked[:6] != asked[6:], "visit the pairs in a new random order in each epoch"

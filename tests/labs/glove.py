@@ -7,6 +7,7 @@ INIT = "        nn.init.normal_(self.context.weight, std=0.01)\n"
 CHANCE = "        self.context_bias.data.copy_(chance)  # new\n"
 COPIES = "        self.center_bias.data.copy_(chance)  # new\n" + CHANCE
 SHARED = "        self.center_bias.data = self.context_bias.data = chance\n"
+LOGS = "row_sums.log() - row_sums.sum().log() / 2"
 SLOPES = "slope.sum(1), slope.sum(0)"
 
 MISTAKES = [
@@ -19,8 +20,10 @@ MISTAKES = [
         "count",
         "x[other, word] +=",
         "x[other, word] += (word != other) *",
-        "in both directions, too",
+        "a word that meets itself",
     ),
+    ("count", "1 / distance", "(window + 1 - distance) / window", "window 3: expected"),
+    ("count", "t + 1 + window]", "]", "window 3: expected"),
     ("ratio", RATIO, "x[a, k] / x[b, k]", "by the sum of all x[a, …]"),
     ("ratio", "if i == word)", "if i == word and _ != k)", "k counts in the sum"),
     ("ratio", "if i == word)", "if i == word != _)", "x[a, a] counts"),
@@ -39,6 +42,20 @@ MISTAKES = [
     ("model", "[i] + self.context_bias[j]", "[i]", "add both biases"),
     ("model", PRODUCT, PRODUCT.replace("context", "center"), "vectors of their own"),
     ("model", INIT, "", "initialize context, too"),
+    ("model", "self.center_bias[i]", "self.center_bias.data[i]", "use it without .data"),
+    (
+        "model",
+        "self.context = nn.Embedding(vocab_size, dim)",
+        "self.context = self.center",
+        "no copy",
+    ),
+    ("chance", LOGS, "-row_sums.sum().log() / 2 + row_sums.log_()", "row_sums must stay as it is"),
+    (
+        "chance",
+        CHANCE,
+        CHANCE + "        self.context_bias.requires_grad = False\n",
+        "biases alone",
+    ),
     ("chance", "row_sums.sum().log() / 2", "row_sums.sum().log()", "halve log n"),
     ("chance", "row_sums.log() -", "row_sums -", "the row sums 2, 8, 30: expected"),
     ("chance", COPIES, SHARED, "biases share memory"),
@@ -49,6 +66,12 @@ MISTAKES = [
     ("gradients", "slope = 2 * f", "slope = f", "has the factor 2"),
     ("gradients", SLOPES, "slope.sum(0), slope.sum(1)", "belongs to the rows"),
     ("train", "            optimizer.zero_grad()\n", "", "set the gradients to zero"),
+    (
+        "train",
+        "            loss.backward()\n",
+        "            loss.backward()\n            optimizer.zero_grad()\n",
+        "backward, then step",
+    ),
     ("train", "(weight[batch] * error**2)", "(error**2)", "multiply by the weights"),
     ("train", "optim.Adagrad", "optim.SGD", "two steps of AdaGrad: expected"),
     ("train", "torch.randperm(len(x))", "torch.arange(len(x))", "in a new random order"),
