@@ -273,10 +273,9 @@ def save_time() -> None:
         return made["parser"]
 
     sphinx_.create_md_parser = parser
-    resolve, read = (
-        StandardDomain._resolve_numref_xref,
-        functools.cache(BuildEnvironment.get_doctree),
-    )
+    # Else the page of a figure is read from disk for every reference to its number.
+    resolve = StandardDomain._resolve_numref_xref
+    read = functools.cache(BuildEnvironment.get_doctree)
 
     def number(domain: StandardDomain, env: BuildEnvironment, *where: object) -> object:
         env.get_doctree = functools.partial(read, env)
